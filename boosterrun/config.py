@@ -1,0 +1,187 @@
+"""The types of everything in ``conf/``: what a YAML file or an override may say, with its defaults.
+
+Each dataclass is a Hydra structured config. A key that is not here is refused by Hydra, with the file's name; so is a
+value of another type. Times are seconds and fractions are fractions (0.01 is 1 %) everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+class Stage(Enum):
+    """Which compilers an ACF of a folder without a manifest is for (``controls_stage`` of a manifest)."""
+
+    ptxas = "ptxas"
+    nvcc = "nvcc"
+    both = "both"
+
+
+@dataclass
+class AcfConfig:
+    """One candidate, filled in from the selected pack; ``acf=none`` is the baseline against itself."""
+
+    id: str = MISSING
+    filename: str | None = None
+    sha256: str | None = None
+
+
+@dataclass
+class PackConfig:
+    """Where the ACFs come from. ``cuda_version`` and ``stage`` are for folders without a manifest only."""
+
+    name: str = MISSING
+    path: str = MISSING
+    cuda_version: str | None = None
+    stage: Stage | None = None
+
+
+@dataclass
+class GpuConfig:
+    """The card: what to compile for. ``arch`` null means: the GPU of this machine, else what the source names."""
+
+    name: str = "auto"
+    arch: str | None = None
+    supported_names: list[str] = field(default_factory=list)
+
+
+@dataclass
+class ToolchainConfig:
+    """Paths of the compilers; null: found from the environment, PATH or the installed wheels."""
+
+    ptxas: str | None = None
+    nvcc: str | None = None
+
+
+@dataclass
+class TimeoutsConfig:
+    """Deadlines in seconds; on expiry the whole process group is interrupted, terminated, killed."""
+
+    start: float = 120.0
+    build: float = 120.0
+    check: float = 120.0
+    sample: float = 60.0
+    grace: float = 2.0
+
+
+@dataclass
+class ProtocolConfig:
+    """How many measurements decide, and how sure they must be (docs: conf/protocol/)."""
+
+    name: str = MISSING
+    method: str = "sequential"
+    min_gain: float = 0.01
+    alpha: float = 0.05
+    calibration_pairs: int = 10
+    min_pairs: int = 4
+    max_pairs: int = 60
+    confirm_sessions: int = 3
+    confirm_min_pairs: int = 10
+    confirm_max_pairs: int = 40
+    trials: int = 30
+    warmup: int = 2
+    block_seconds: float = 0.005
+    block_launches: int = 10
+    checks: int = 2
+    max_voids: int = 20
+    max_failures: int = 0
+    max_baseline_failures: int = 3
+    require_proof: bool = False
+
+
+@dataclass
+class SweepConfig:
+    """What only the sweep knows. ``candidates`` (K) sets the family-wise bound; the sweeper fills it in."""
+
+    candidates: int = 1
+
+
+@dataclass
+class WorkloadConfig:
+    """What is compiled and run. ``shapes`` maps a shape's name to the keyword arguments of that shape."""
+
+    name: str = MISSING
+    adapter: str = MISSING
+    shapes: dict[str, dict[str, Any]] = field(default_factory=lambda: {"default": {}})
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class PtxasWorkload(WorkloadConfig):
+    """PTX assembled with and without the ACF: a static screen. ``objective`` is compared in order."""
+
+    adapter: str = "ptxas"
+    ptx: str = MISSING
+    flags: list[str] = field(default_factory=list)
+    objective: list[str] = field(default_factory=lambda: ["spill_bytes", "sass_instructions"])
+
+
+@dataclass
+class PythonWorkload(WorkloadConfig):
+    """A resident Python worker per side. ``case`` is ``path/to/file.py:function`` or ``package.module:function``."""
+
+    adapter: str = "python"
+    case: str = MISSING
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ScoreConfig:
+    """How a command's output becomes samples: ``regex`` (one group) or ``json_path`` (dotted), of stdout or a file."""
+
+    regex: str | None = None
+    json_path: str | None = None
+    file: str | None = None
+    unit: str = "ms"
+    select: str = "all"
+
+
+@dataclass
+class CommandWorkload(WorkloadConfig):
+    """Any program that prints scores; one launch is one block. ``command`` is an argv list unless ``shell``."""
+
+    adapter: str = "command"
+    command: Any = MISSING
+    shell: bool = False
+    build: Any = None
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    check: Any = None
+    reference_output: str | None = None
+    cwd: str | None = None
+
+
+@dataclass
+class Config:
+    """One job."""
+
+    acf: AcfConfig = field(default_factory=AcfConfig)
+    pack: PackConfig = field(default_factory=PackConfig)
+    gpu: GpuConfig = field(default_factory=GpuConfig)
+    workload: Any = MISSING
+    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
+    toolchain: ToolchainConfig = field(default_factory=ToolchainConfig)
+    timeouts: TimeoutsConfig = field(default_factory=TimeoutsConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
+    seed: int = 0
+    keep_work: bool = False
+
+
+def register() -> None:
+    """Register the schemas with Hydra and the ``${shipped:...}`` resolver; safe to call again."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for name, node in (("ptxas", PtxasWorkload), ("python", PythonWorkload), ("command", CommandWorkload)):
+        store.store(group="schema/workload", name=name, node=node)
+    store.store(group="schema", name="pack", node=PackConfig)
+    store.store(group="schema", name="gpu", node=GpuConfig)
+    store.store(group="schema", name="protocol", node=ProtocolConfig)
+    if not OmegaConf.has_resolver("shipped"):
+        OmegaConf.register_new_resolver("shipped", lambda name: str(SHIPPED / name))
