@@ -1,0 +1,1 @@
+"""Time a candidate against the baseline: workers, sides, timers, checks."""
