@@ -1,0 +1,314 @@
+"""What the GPU and its driver say about themselves, by NVML; works without root, and without a GPU.
+
+Every field is nullable: cards, drivers and containers differ in what they tell. Nothing here raises for a
+missing driver or an unsupported query, and nothing here creates a CUDA context.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import Any, TypedDict
+
+# NVML's clocks-event ("throttle") reasons, by bit.
+REASONS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+
+# Time counters as NVML field ids, which are part of NVML's ABI; older pynvml has no names for the last
+# three, and older drivers do not know them.
+_COUNTER_FIELDS = {
+    74: "sw_power_cap",
+    75: "thermal",
+    76: "sync_boost",
+    77: "board_limit",
+    79: "reliability",
+    269: "sw_thermal_slowdown",
+    270: "hw_thermal_slowdown",
+    271: "hw_power_brake_slowdown",
+}
+
+# nvmlPerfPolicyType_t; the counters of drivers that do not know the fields above.
+_POLICIES = {0: "sw_power_cap", 1: "thermal", 2: "sync_boost", 3: "board_limit", 5: "reliability"}
+
+# The counters read for every pair. On an H200 each further one costs 0.2-0.4 ms (a question to the card's own
+# processor), these four 0.6 ms together.
+_LIGHT_FIELDS = (74, 269, 270, 271)
+
+# What makes a pair of measurements worthless. The software power cap is not here: a busy data-centre card
+# sits in it all the time, and adjacent blocks in random order cope with it.
+DISTURBING = (
+    "hw_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "sw_thermal_slowdown",
+    "thermal",
+)
+
+_CODE_NAMES = {"ampere": ("8.0", "8.6", "8.7"), "ada": ("8.9",), "hopper": ("9.0",)}
+
+
+class Light(TypedDict):
+    """The few facts that a check between two blocks needs: reason bits, time counters in ns, compute pids."""
+
+    reasons: int | None
+    counters_ns: dict[str, int]
+    pids: list[int] | None
+
+
+@lru_cache(maxsize=1)
+def _nvml() -> tuple[Any, str | None]:
+    """Load and initialise NVML once per process; (module, None) or (None, why not)."""
+    try:
+        import pynvml  # noqa: PLC0415 - loads ctypes structures of 100 ms; many commands never need it
+    except ImportError as error:
+        return None, f"nvidia-ml-py cannot be imported: {error}"
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, OSError) as error:
+        return None, f"NVML: {error}"
+    return pynvml, None
+
+
+def _ask(call: Callable[..., Any], *args: Any) -> Any:
+    """Return the answer of one NVML call, or None where this card, driver or container does not tell."""
+    try:
+        return call(*args)
+    except Exception:  # NVMLError, but also decoding and ctypes errors of mismatched drivers
+        return None
+
+
+def _handle(nvml: Any, device: int | str) -> Any:
+    if isinstance(device, int) or device.isdecimal():
+        return _ask(nvml.nvmlDeviceGetHandleByIndex, int(device))
+    # torch reports UUIDs without NVML's prefix.
+    uuid = device if device.startswith(("GPU-", "MIG-")) else f"GPU-{device}"
+    return _ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
+
+
+def _counters(nvml: Any, handle: Any, fields: Sequence[int]) -> dict[str, int]:
+    """Return the time counters in ns; a driver that lacks the thermal fields is asked the old way."""
+    answers = _ask(nvml.nvmlDeviceGetFieldValues, handle, list(fields)) or ()
+    found = {_COUNTER_FIELDS[f.fieldId]: int(f.value.ullVal) for f in answers if f.nvmlReturn == 0}
+    if not any(name in found for name in DISTURBING):
+        for policy, name in _POLICIES.items():
+            answer = _ask(nvml.nvmlDeviceGetViolationStatus, handle, policy)
+            if answer is not None:
+                found[name] = int(answer.violationTime)
+    return found
+
+
+def _reasons(nvml: Any, handle: Any) -> int | None:
+    bits = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if bits is None:  # the name before driver 535
+        bits = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return bits if bits is None else int(bits)
+
+
+def reason_names(bits: int | None) -> list[str] | None:
+    """Return the names of the clocks-event reasons set in ``bits``; unknown bits as hexadecimal."""
+    if bits is None:
+        return None
+    names = [name for bit, name in REASONS.items() if bits & bit]
+    rest = bits & ~sum(REASONS)
+    return [*names, hex(rest)] if rest else names
+
+
+def _processes(nvml: Any, handle: Any) -> list[dict[str, int | None]] | None:
+    running = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    if running is None:
+        return None
+    return [{"pid": int(p.pid), "used_memory_bytes": p.usedGpuMemory} for p in running]
+
+
+def _milli(value: int | None) -> float | None:
+    return None if value is None else value / 1000
+
+
+def _describe(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Return everything a result records about one device."""
+    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
+    persistence = _ask(nvml.nvmlDeviceGetPersistenceMode, handle)
+    mig = _ask(nvml.nvmlDeviceGetMigMode, handle)
+    ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)
+    bus_id = getattr(pci, "busId", None)
+    clock, top = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetMaxClockInfo
+    sm, mem = nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM
+    return {
+        "index": _ask(nvml.nvmlDeviceGetIndex, handle),
+        "uuid": _ask(nvml.nvmlDeviceGetUUID, handle),
+        "name": _ask(nvml.nvmlDeviceGetName, handle),
+        "pci_bus_id": bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else bus_id,
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
+        "clocks_mhz": {
+            "sm": _ask(clock, handle, sm),
+            "memory": _ask(clock, handle, mem),
+            "sm_max": _ask(top, handle, sm),
+            "memory_max": _ask(top, handle, mem),
+        },
+        "power_w": {
+            "draw": _milli(_ask(nvml.nvmlDeviceGetPowerUsage, handle)),
+            "limit": _milli(_ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+        },
+        "temperature_c": _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+        "pstate": _ask(nvml.nvmlDeviceGetPerformanceState, handle),
+        "persistence_mode": None if persistence is None else bool(persistence),
+        "mig_mode": None if mig is None else bool(mig[0]),
+        "memory_bytes": {
+            "used": None if memory is None else int(memory.used),
+            "total": None if memory is None else int(memory.total),
+        },
+        "clocks_event_reasons": reason_names(_reasons(nvml, handle)),
+        "counters_ns": _counters(nvml, handle, tuple(_COUNTER_FIELDS)),
+        "compute_processes": _processes(nvml, handle),
+        "ecc": {
+            "enabled": None if ecc is None else bool(ecc[0]),
+            "corrected": _ask(nvml.nvmlDeviceGetTotalEccErrors, handle, 0, 0),
+            "uncorrected": _ask(nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
+        },
+    }
+
+
+def snapshot(devices: Sequence[int | str] | None = None) -> dict[str, Any]:
+    """Return driver and devices as a JSON-ready dict; never raises.
+
+    Args:
+        devices: NVML indices or UUIDs (with or without the ``GPU-`` prefix); None: all that NVML lists.
+
+    Returns:
+        ``driver_version``, ``cuda_driver_version`` ("13.0"), ``devices`` (clocks in MHz, power in W,
+        temperature in degrees C, memory in bytes, time counters in ns since the driver was loaded, process
+        ids as the driver sees them, volatile ECC error counts) and ``error`` (why there is nothing, else
+        None).
+    """
+    nvml, error = _nvml()
+    if nvml is None:
+        return {"driver_version": None, "cuda_driver_version": None, "devices": [], "error": error}
+    if devices is None:
+        devices = range(_ask(nvml.nvmlDeviceGetCount) or 0)
+    handles = {device: _handle(nvml, device) for device in devices}
+    missing = [str(device) for device, handle in handles.items() if handle is None]
+    cuda = _ask(nvml.nvmlSystemGetCudaDriverVersion)
+    return {
+        "driver_version": _ask(nvml.nvmlSystemGetDriverVersion),
+        "cuda_driver_version": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "devices": [_describe(nvml, handle) for handle in handles.values() if handle is not None],
+        "error": f"NVML cannot open device {', '.join(missing)}" if missing else None,
+    }
+
+
+def light(device: int | str = 0) -> Light | None:
+    """Return what `disturbance` compares (0.7 ms on an H200); None without a GPU. Never raises."""
+    nvml, _ = _nvml()
+    handle = None if nvml is None else _handle(nvml, device)
+    if handle is None:
+        return None
+    processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    return {
+        "reasons": _reasons(nvml, handle),
+        "counters_ns": _counters(nvml, handle, _LIGHT_FIELDS),
+        "pids": None if processes is None else [int(p.pid) for p in processes],
+    }
+
+
+def throttled(before: Light | None, after: Light | None) -> dict[str, float]:
+    """Return the seconds that each time counter moved between two light snapshots; only those that moved."""
+    if before is None or after is None:
+        return {}
+    start = before["counters_ns"]
+    moved = {name: value - start.get(name, value) for name, value in after["counters_ns"].items()}
+    return {name: delta / 1e9 for name, delta in moved.items() if delta > 0}
+
+
+def disturbance(
+    before: Light | None, after: Light | None, own_pids: Collection[int], ignore: Collection[str] = ()
+) -> str | None:
+    """Say what disturbed the measurement between two light snapshots, or None.
+
+    A disturbance is a thermal or hardware slow-down (its time counter moved, or its bit is set afterwards),
+    or a compute process that is neither in ``own_pids`` nor was there before. In a container the driver may
+    report process ids of the host: processes that were there before are therefore never foreign.
+
+    Args:
+        before, after: from `light`; None (no GPU) disturbs nothing.
+        own_pids: process ids of both sides.
+        ignore: counter or reason names (`DISTURBING`), or ``"process"``, that shall not count.
+    """
+    if before is None or after is None:
+        return None
+    moved = throttled(before, after)
+    bits = reason_names(after["reasons"]) or []
+    for name in DISTURBING:
+        if name in ignore:
+            continue
+        if name in moved:
+            return f"{name} for {moved[name]:.6f} s"
+        if name in bits:
+            return f"{name} is active"
+    if "process" not in ignore and before["pids"] is not None and after["pids"] is not None:
+        foreign = set(after["pids"]) - set(before["pids"]) - set(own_pids)
+        if foreign:
+            return f"another process uses the GPU: pid {', '.join(map(str, sorted(foreign)))}"
+    return None
+
+
+def _capability_matches(name: str, capability: str) -> bool | None:
+    """Compare ``sm_90a``, ``sm_100+`` or a code name with a capability; None if ``name`` is neither."""
+    if name in _CODE_NAMES:
+        return capability in _CODE_NAMES[name]
+    match = re.fullmatch(r"(?:sm|compute)_?(\d+)(\d)([af]?)(\+?)", name)
+    if match is None:
+        return None
+    wanted = (int(match[1]), int(match[2]))
+    major, _, minor = capability.partition(".")
+    have = (int(major), int(minor))
+    if match[4]:
+        return have >= wanted
+    if match[3] == "f":  # family: later minor versions of the same major one
+        return have[0] == wanted[0] and have >= wanted
+    return have == wanted
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+def supported(names: Sequence[str], device: str | None, compute_capability: str | None) -> bool | None:
+    """Say whether a pack's ``supported_gpus`` include a device; None if that cannot be known.
+
+    Args:
+        names: ``ALL``, product names (``B200``: a whole word of the device's name, so ``H20`` is not an
+            H200), targets (``sm_90a``, ``sm_100f``, ``sm_100+``) or the code names Ampere, Ada and Hopper,
+            in any case.
+        device: NVML's name, e.g. ``NVIDIA H100 80GB HBM3``.
+        compute_capability: e.g. ``9.0``.
+    """
+    unknown = not names
+    for raw in names:
+        name = raw.strip().lower()
+        if name in {"all", "any", "*"}:
+            return True
+        by_capability = _capability_matches(name, compute_capability or "0.0")
+        if by_capability is not None:
+            if compute_capability is None:
+                unknown = True
+            elif by_capability:
+                return True
+        elif device is None:
+            unknown = True
+        else:
+            have, wanted = _words(device), _words(name)
+            if wanted and any(have[i : i + len(wanted)] == wanted for i in range(len(have))):
+                return True
+    return None if unknown else False
