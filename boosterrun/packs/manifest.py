@@ -1,0 +1,177 @@
+"""The manifest of a Booster Pack: JSON text in, checked values out; no file is read but the schema."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from boosterrun.errors import PackError
+from boosterrun.packs.names import SUFFIX, printable
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+MANIFEST_NAME = "booster-pack-manifest.json"
+SCHEMA_VERSION = 1
+STAGES = {"nvcc": ("nvcc",), "ptxas": ("ptxas",), "both": ("nvcc", "ptxas")}
+
+
+@dataclass(frozen=True)
+class ManifestAcf:
+    """One entry of ``acfs``; ``compiler_stages`` comes from ``controls_stage`` where the entry has none."""
+
+    filename: str
+    sha256: str
+    size_bytes: int
+    compiler_stages: tuple[str, ...]
+    description: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that passed every check which needs no file besides it; ``sha256`` is that of its bytes."""
+
+    sha256: str
+    pack_id: str
+    pack_type: str
+    display_name: str
+    description: str
+    created_by: str
+    release_tag: str
+    catalog_version: str
+    controls_stage: str
+    cuda_version: str
+    supported_gpus: tuple[str, ...]
+    caveats: tuple[str, ...]
+    validation_summary: dict[str, Any] | str
+    notice: str
+    acfs: tuple[ManifestAcf, ...]
+
+
+def parse(data: bytes, where: str) -> Manifest:
+    """Return the manifest whose bytes are ``data``; ``where`` names it in errors.
+
+    Raises:
+        PackError: not UTF-8, no JSON, of another schema version, a key missing or of the wrong type or
+            value (told with its path inside the JSON), or two entries with one file name.
+    """
+    document = _load(data, where)
+    version = document.get("schema_version")
+    if isinstance(version, int) and version != SCHEMA_VERSION:
+        raise PackError(
+            f"{where}: $.schema_version is {printable(str(version))}, and only {SCHEMA_VERSION} is known",
+            "Use a newer boosterrun, or an older release of the pack",
+        )
+    _check_schema(document, where)
+    return Manifest(
+        sha256=hashlib.sha256(data).hexdigest(),
+        **{
+            key: document[key]
+            for key in (
+                "pack_id",
+                "pack_type",
+                "display_name",
+                "description",
+                "created_by",
+                "release_tag",
+                "catalog_version",
+                "controls_stage",
+                "cuda_version",
+                "validation_summary",
+                "notice",
+            )
+        },
+        supported_gpus=tuple(document["supported_gpus"]),
+        caveats=tuple(document["caveats"]),
+        acfs=_acfs(document, where),
+    )
+
+
+def filename_problem(name: str) -> str | None:
+    """Say what makes ``name`` unfit to be an ACF's file name, or return None."""
+    if name in ("", ".", "..") or "/" in name or "\\" in name:
+        return "is a path, not a plain file name"
+    if name[1:2] == ":" and name[0].isalpha():
+        return "begins with a drive letter"
+    if not name.isprintable():
+        return "has unprintable characters"
+    if len(name.encode()) > 255:
+        return "is longer than 255 bytes"
+    if name[-len(SUFFIX) :].lower() != SUFFIX or len(name) == len(SUFFIX):
+        return f"does not end in {SUFFIX}"
+    return None
+
+
+def _load(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        # Lone surrogates, written as escapes, could be put into no result and no log.
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        reason = printable(str(error)) or type(error).__name__
+        raise PackError(f"{where}: not valid JSON: {reason}", "Get the pack again") from None
+    if not isinstance(document, dict):
+        raise PackError(f"{where}: $ is not a JSON object", "Get the pack again")
+    return document
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in found if keys.count(key) > 1)
+        raise ValueError(f"key {twice!r} appears twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+@cache
+def _validator() -> Validator:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 (0.1 s, only where a manifest is read)
+
+    schema = json.loads(files("boosterrun").joinpath("schema/pack-manifest.json").read_text(encoding="utf-8"))
+    return Draft202012Validator(schema)
+
+
+def _check_schema(document: dict[str, Any], where: str) -> None:
+    error = next(iter(_validator().iter_errors(document)), None)
+    if error is not None:
+        reason = printable(error.message) if len(error.message) < 500 else f"fails {error.validator!r}"
+        raise PackError(
+            f"{where}: {printable(error.json_path)}: {reason}",
+            "The pack breaks its format: get it again or tell its maker",
+        )
+
+
+def _acfs(document: dict[str, Any], where: str) -> tuple[ManifestAcf, ...]:
+    default = STAGES[document["controls_stage"]]
+    seen: dict[str, int] = {}
+    entries = []
+    for index, entry in enumerate(document["acfs"]):
+        name = entry["filename"]
+        at = f"{where}: $.acfs[{index}]"
+        if problem := filename_problem(name):
+            raise PackError(f"{at}.filename: '{printable(name)}' {problem}", "Tell the maker of the pack")
+        first = seen.setdefault(name.casefold(), index)
+        if first != index:
+            raise PackError(
+                f"{at}.filename: '{printable(name)}' is listed twice (also as $.acfs[{first}])",
+                "Tell the maker of the pack",
+            )
+        entries.append(
+            ManifestAcf(
+                filename=name,
+                sha256=entry["sha256"],
+                size_bytes=int(entry["size_bytes"]),
+                compiler_stages=tuple(entry.get("compiler_stages", default)),
+                description=entry["description"],
+            )
+        )
+    return tuple(entries)
