@@ -1,0 +1,335 @@
+"""Pairs to decision, pure: no clock, no random numbers, no input or output, so a replay gives the same verdict.
+
+A pair is one block of launches of the baseline and one adjacent block of the candidate; a coin draws which of
+them runs first. Its log-ratio is ln(median of the baseline block / median of the candidate block): positive
+is faster. The procedure, what it assumes and its error rates are described in docs/methodology.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from boosterrun import evidence
+from boosterrun.errors import UsageError
+from boosterrun.interval import CONFIDENCE, hodges_lehmann, prediction_interval
+from boosterrun.pairs import Pair, Protocol
+from boosterrun.policy import KEPT, Overall, policy
+
+__all__ = ["KEPT", "Decider", "Decision", "Overall", "Pair", "Protocol", "decide", "policy"]
+
+TIMER_VOID = "timer"
+SLOW_LAUNCH = 1.10
+TAIL_ALPHA = 0.05
+STEP_SHARE = 0.25
+DOING = {
+    "calibrate": "measuring the noise of the baseline against itself",
+    "screen": "screening",
+    "confirm": "measuring in fresh processes",
+}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do next, or the verdict.
+
+    ``state`` "continue": run one more pair of this ``phase`` and ``session``; "confirm": close both sides,
+    open fresh processes with fresh caches, then run a pair of this ``phase`` and ``session``; "final": done.
+    ``reason``: KEPT, the reason of a rejection, or None (not final; or final without a verdict, because
+    launches of the baseline failed). ``gain`` is baseline / candidate - 1. ``interval`` is where the gain of
+    a repetition in new processes falls 19 times of 20. ``message`` is one sentence, ``statistics`` is ready
+    for JSON.
+    """
+
+    state: Literal["continue", "confirm", "final"]
+    phase: str
+    session: int
+    reason: str | None
+    gain: float | None
+    interval: tuple[float, float] | None
+    message: str
+    statistics: dict[str, Any]
+
+
+def decide(pairs: Sequence[Pair], protocol: Protocol, candidates: int = 1, shapes: int = 1) -> Decision:
+    """The decision after these pairs, in the order in which they were measured.
+
+    ``candidates`` times ``shapes`` of the whole sweep is the family over which ``alpha`` holds. Pairs after a
+    final decision are ignored. Raises UsageError when the protocol cannot decide, or a pair is of a phase
+    that is not due.
+    """
+    decider = Decider(protocol, candidates, shapes)
+    for pair in pairs:
+        decider.add(pair)
+    return decider.decision()
+
+
+class Decider:
+    """``decide`` one pair at a time: ``add`` each pair, ask for the ``decision``; same results."""
+
+    def __init__(self, protocol: Protocol, candidates: int = 1, shapes: int = 1) -> None:
+        self.protocol = protocol
+        self.family = max(1, candidates) * max(1, shapes)
+        if problem := protocol.unreachable(self.family):
+            raise UsageError(problem, "Raise the counts, or sweep fewer candidates and shapes at a time")
+        self.sequential = protocol.method == "sequential"
+        self.phase, self.session = ("calibrate", 0) if self.sequential else ("confirm", 1)
+        self.quota = math.ceil(protocol.trials / protocol.confirm_sessions)
+        self.final = self.fresh_start = False
+        self.reason: str | None = None
+        self.why = ""
+        self.scale = 0.0
+        self.calibration: list[float] = []
+        self.screen: list[float] = []
+        self.confirm: dict[int, list[float]] = {}
+        self.counted: list[Pair] = []
+        self.voids = self.baseline_failures = self.candidate_failures = 0
+        self.plus, self.minus = evidence.Wealth(), evidence.Wealth()
+        self.tail: dict[str, Any] | None = None
+
+    def add(self, pair: Pair) -> None:
+        """Take one more pair into account; nothing changes once the decision is final."""
+        if self.final:
+            return
+        self._expect(pair)
+        self.session, self.fresh_start = pair.session, False
+        if pair.void is not None:
+            self.voids += pair.void != TIMER_VOID
+            if self.voids > self.protocol.max_voids:
+                self._end("inconclusive", f"the machine was disturbed, {self.voids} pairs had to be voided")
+            return
+        baseline, candidate = pair.failures
+        both = pair.phase == "calibrate"
+        self.baseline_failures += baseline + (candidate if both else 0)
+        self.candidate_failures += 0 if both else candidate
+        if self.baseline_failures > self.protocol.max_failures:
+            self._end(None, f"no verdict, {self.baseline_failures} launches of the baseline failed")
+            return
+        if self.candidate_failures > self.protocol.max_failures:
+            self._end("runtime_error", f"{self.candidate_failures} launches of the candidate failed")
+            return
+        self.counted.append(pair)
+        {"calibrate": self._calibrate, "screen": self._screen, "confirm": self._confirm}[pair.phase](pair)
+
+    def _expect(self, pair: Pair) -> None:
+        if pair.phase != self.phase or pair.session < self.session:
+            raise UsageError(
+                f"a pair of phase {pair.phase}, session {pair.session} where {self.phase} {self.session} is due",
+                "The file of pairs is damaged or of another protocol: measure again",
+            )
+
+    def _calibrate(self, pair: Pair) -> None:
+        self.calibration.append(pair.log_ratio)
+        if len(self.calibration) >= self.protocol.calibration_pairs:
+            self.phase, self.session = "screen", 0
+            self.scale = evidence.noise_scale(self.calibration, self._step() or 0.0)
+
+    def _bet(self, x: float) -> None:
+        self.plus.add(evidence.bet(x, self.scale))
+        self.minus.add(evidence.bet(math.log1p(self.protocol.min_gain) - x, self.scale))
+
+    def _screen(self, pair: Pair) -> None:
+        protocol = self.protocol
+        self.screen.append(pair.log_ratio)
+        self._bet(pair.log_ratio)
+        if len(self.screen) < protocol.min_pairs:
+            return
+        if self.minus.log >= math.log(protocol.futility_evidence):
+            self._too_little()
+        elif self.plus.log >= math.log(protocol.screen_evidence):
+            self.phase, self.session, self.fresh_start = "confirm", 1, True
+            self.quota = confirm_quota(self.plus.log, len(self.screen), self.family, protocol)
+        elif len(self.screen) >= protocol.max_pairs:
+            self._end("inconclusive", f"{protocol.max_pairs} pairs were not enough to tell")
+
+    def _confirm(self, pair: Pair) -> None:
+        protocol = self.protocol
+        own = self.confirm.setdefault(pair.session, [])
+        own.append(pair.log_ratio)
+        fresh = sum(map(len, self.confirm.values()))
+        spread = len(self.confirm) >= protocol.confirm_sessions
+        if not self.sequential:
+            if spread and fresh >= protocol.trials:
+                self._count_reached()
+        else:
+            self._bet(pair.log_ratio)
+            if self.minus.log >= math.log(protocol.futility_evidence):
+                self._too_little()
+            elif spread and len(own) >= self.quota and fresh >= self.quota * protocol.confirm_sessions:
+                # Only at the end of a session: every process pair then has the same weight.
+                if self.plus.log >= math.log(self.family / protocol.alpha):
+                    self._enough()
+                elif fresh + self.quota > protocol.confirm_max_pairs:
+                    self._end("inconclusive", f"{fresh} fresh pairs did not confirm the gain of the screen")
+        if not self.final and len(own) >= self.quota:
+            self.session, self.fresh_start = pair.session + 1, True
+
+    def _count_reached(self) -> None:
+        x, protocol = self._fresh(), self.protocol
+        if protocol.method == "quick":
+            kept = math.expm1(hodges_lehmann(x)) >= protocol.min_gain
+            self._resolved(KEPT if kept else "no_gain", "a hint only, this protocol controls no error rate")
+        elif evidence.signed_rank_p(x) <= protocol.alpha / self.family:
+            self._enough()
+        elif (
+            evidence.signed_rank_p([math.log1p(protocol.min_gain) - v for v in x])
+            <= 1 / protocol.futility_evidence
+        ):
+            self._too_little()
+        else:
+            self._end("inconclusive", f"{len(x)} pairs were not enough to tell")
+
+    def _end(self, reason: str | None, why: str) -> None:
+        self.final, self.reason, self.why = True, reason, why
+
+    def _resolved(self, reason: str, why: str) -> None:
+        if (step := self._step()) is not None and step > STEP_SHARE * self.protocol.min_gain:
+            size = f"{step:.2%} of a launch" if math.isfinite(step) else "unknown, all samples are equal"
+            reason, why = (
+                "inconclusive",
+                f"the timer's step ({size}) cannot resolve {self.protocol.min_gain:.2%}",
+            )
+        self._end(reason, why)
+
+    def _too_little(self) -> None:
+        interval = self._interval()
+        if interval is not None and interval[1] < 0:
+            self._end("regression", "slower than the baseline")
+        else:
+            self._resolved("no_gain", f"not a gain of {self.protocol.min_gain:.2%} or more")
+
+    def _enough(self) -> None:
+        if math.expm1(hodges_lehmann(self._fresh())) < self.protocol.min_gain:
+            self._too_little()
+            return
+        self.tail = slow_tail(self.counted)
+        if self.tail["p"] < TAIL_ALPHA:
+            self._end(
+                "fat_tail",
+                f"faster at the median, but {self.tail['slow_candidate']} of its launches are slow",
+            )
+        else:
+            self._resolved(KEPT, f"faster, in {len(self.confirm)} fresh process pairs")
+
+    def _fresh(self) -> list[float]:
+        return [x for session in self.confirm.values() for x in session]
+
+    def _interval(self) -> tuple[float, float] | None:
+        sessions = list(self.confirm.values()) or [self.screen]
+        if sum(map(len, sessions)) < 2:
+            return None
+        low, high = prediction_interval(sessions, self.scale, self.protocol.process_spread)
+        return math.expm1(low), math.expm1(high)
+
+    def _step(self) -> float | None:
+        steps = [
+            evidence.timer_step(v for p in self.counted for v in getattr(p, side) if v is not None)
+            for side in ("baseline", "candidate")
+        ]
+        return max((s for s in steps if s is not None), default=None)
+
+    def decision(self) -> Decision:
+        """The decision after the pairs so far."""
+        x = self._fresh() or self.screen
+        gain = math.expm1(hodges_lehmann(x)) if x else None
+        interval = self._interval()
+        state: Literal["continue", "confirm", "final"] = "confirm" if self.fresh_start else "continue"
+        if self.final:
+            state = "final"
+        message = _sentence(self.why or DOING[self.phase], gain, interval)
+        return Decision(
+            state, self.phase, self.session, self.reason, gain, interval, message, self._statistics()
+        )
+
+    def _statistics(self) -> dict[str, Any]:
+        protocol, step = self.protocol, self._step()
+        bets = self.sequential and self.phase != "calibrate"
+        return {
+            "method": protocol.method,
+            "family": self.family,
+            "e_plus": evidence.from_log(self.plus.log) if bets else None,
+            "e_minus": evidence.from_log(self.minus.log) if bets else None,
+            "e_needed": self.family / protocol.alpha if self.sequential else None,
+            "p_value": evidence.signed_rank_p(self._fresh())
+            if protocol.method == "fixed" and self.final
+            else None,
+            "scale": self.scale if bets else None,
+            "smallest_detectable_gain": smallest_detectable_gain(self.scale, self.family, protocol)
+            if bets
+            else None,
+            "pairs": {
+                "calibrate": len(self.calibration),
+                "screen": len(self.screen),
+                "confirm": len(self._fresh()),
+            },
+            "session_pairs": self.quota,
+            "sessions": [
+                {"session": n, "pairs": len(x), "gain": math.expm1(hodges_lehmann(x))}
+                for n, x in self.confirm.items()
+            ],
+            "gain_from": "confirm" if self.confirm else "screen" if self.screen else None,
+            "confidence": CONFIDENCE,
+            "voids": self.voids,
+            "baseline_failures": self.baseline_failures,
+            "candidate_failures": self.candidate_failures,
+            "tail": self.tail,
+            "timer_step": step if step is None or math.isfinite(step) else None,
+            "needs_batching": step is not None and step > STEP_SHARE * protocol.min_gain,
+        }
+
+
+def confirm_quota(log_plus: float, screened: int, family: int, protocol: Protocol) -> int:
+    """Pairs per fresh process pair: what is missing, at half the pace of the screen, in equal parts."""
+    least = math.ceil(protocol.confirm_min_pairs / protocol.confirm_sessions)
+    most = protocol.confirm_max_pairs // protocol.confirm_sessions
+    missing = math.log(family / protocol.alpha) - log_plus
+    wanted = math.ceil(2.0 * missing * screened / log_plus / protocol.confirm_sessions)
+    return min(most, max(least, wanted))
+
+
+def smallest_detectable_gain(scale: float, family: int, protocol: Protocol) -> float:
+    """About the gain that the whole budget finds 4 times of 5; ``scale``: noise of one pair (log-ratio)."""
+    total = (math.log(family / protocol.alpha) + 2.0) / (protocol.max_pairs + protocol.confirm_max_pairs)
+    screen = (math.log(protocol.screen_evidence) + 1.5) / protocol.max_pairs
+    return max(protocol.min_gain, math.expm1(scale * math.sqrt(2.0 * max(total, screen))))
+
+
+def slow_tail(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Whether the candidate's blocks hold more slow launches than the baseline's blocks beside them.
+
+    A launch is slow when it takes over 1.1 times its own side's median in that session. Pairs are the unit,
+    by an exact sign test on those that differ: slow launches come in bursts, so counting them one by one
+    would mistake a single disturbed block for many independent ones.
+    """
+    groups: dict[tuple[str, int], list[Pair]] = {}
+    for pair in pairs:
+        if pair.phase != "calibrate":
+            groups.setdefault((pair.phase, pair.session), []).append(pair)
+    worse = better = 0
+    slow = {"baseline": 0, "candidate": 0}
+    for group in groups.values():
+        counts = {}
+        for side in slow:
+            blocks = [[math.inf if v is None else v for v in getattr(p, side)] for p in group]
+            limit = SLOW_LAUNCH * median(v for block in blocks for v in block)
+            counts[side] = [sum(v > limit for v in block) for block in blocks]
+            slow[side] += sum(counts[side])
+        worse += sum(c > b for b, c in zip(counts["baseline"], counts["candidate"], strict=True))
+        better += sum(c < b for b, c in zip(counts["baseline"], counts["candidate"], strict=True))
+    return {
+        "p": evidence.sign_p(worse, better),
+        "slow_baseline": slow["baseline"],
+        "slow_candidate": slow["candidate"],
+    }
+
+
+def _sentence(why: str, gain: float | None, interval: tuple[float, float] | None) -> str:
+    if gain is None:
+        return f"{why[0].upper()}{why[1:]}."
+    text = f"{gain:+.2%}"
+    if interval is not None:
+        text += f" (repeated in new processes: {interval[0]:+.2%} to {interval[1]:+.2%})"
+    return f"{text}: {why}."
