@@ -87,7 +87,9 @@ int nvmlDeviceGetFieldValues(void *h, int n, struct field *f) {
 struct proc { u32 pid; u64 used; u32 gi, ci; };
 int nvmlDeviceGetComputeRunningProcesses_v3(void *h, u32 *n, struct proc *p) {
     CALL(Processes);
-    u32 pids[2] = { setting("pid", 0), setting("pid2", 0) }, have = !!pids[0] + !!pids[1];
+    u32 pids[2], have = 0;
+    if (setting("pid", 0)) pids[have++] = setting("pid", 0);
+    if (setting("pid2", 0)) pids[have++] = setting("pid2", 0);
     if (*n < have) { *n = have; return TOO_SMALL; }
     for (u32 i = 0; i < have; i++) { p[i].pid = pids[i]; p[i].used = 1 << 20; }
     *n = have;
