@@ -1,0 +1,63 @@
+"""The log for people and programs, ``booster-pack-log.csv``: its lines, and how to read it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boosterrun.cells import cell, unguard
+from boosterrun.columns import COLUMNS, Entry
+from boosterrun.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILENAME = "booster-pack-log.csv"
+
+
+def entries(result: dict[str, Any], where: str) -> Iterator[Entry]:
+    """One entry per shape of a valid result, or a single one when no shape was reached."""
+    for shape in result["shapes"] or [{}]:
+        yield Entry(result, shape, where)
+
+
+def header() -> str:
+    """The first line of a log, without its end."""
+    return ",".join(column.name for column in COLUMNS)
+
+
+def line(entry: Entry) -> str:
+    """One row of a log, without its end; never more than one physical line."""
+    return ",".join(cell(column.value(entry)) for column in COLUMNS)
+
+
+def read_log(path: Path) -> pd.DataFrame:
+    """Read a log with the values that were written: exact numbers, typed columns, apostrophes undone.
+
+    Numbers are float64, integers Int64, truth values boolean, text string; an empty cell is a missing value.
+
+    Raises:
+        UsageError: there is no such file, or it is not a log of this version.
+    """
+    import pandas as pd  # noqa: PLC0415  (slow, and only needed here)
+
+    kinds = {"text": "string", "number": "float64", "integer": "Int64", "boolean": "boolean"}
+    try:
+        log = pd.read_csv(
+            path,
+            dtype={column.name: kinds[column.kind] for column in COLUMNS},
+            keep_default_na=False,
+            na_values=[""],
+            float_precision="round_trip",
+            encoding="utf-8",
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as a log: {error}", "Name a booster-pack-log.csv") from error
+    missing = [column.name for column in COLUMNS if column.name not in log.columns]
+    if missing:
+        raise UsageError(f"{path} is no log: it has no column {missing[0]}", "Name a booster-pack-log.csv")
+    for column in COLUMNS:
+        if column.kind == "text":
+            log[column.name] = log[column.name].map(unguard, na_action="ignore").astype("string")
+    return log
