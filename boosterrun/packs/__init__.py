@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from boosterrun.packs.names import option_id
-from boosterrun.packs.reader import Acf, Pack, open_pack
+from boosterrun.packs.pack import Acf, Pack
+from boosterrun.packs.reader import open_pack
 from boosterrun.packs.store import materialise
 
 __all__ = ["Acf", "Pack", "materialise", "open_pack", "option_id"]

@@ -99,7 +99,7 @@ def _check_directory_size(path: Path, raw: BinaryIO) -> None:
     zip64 = at >= 20 and tail[at - 20 : at - 16] == b"PK\x06\x07"
     if zip64 or count > MAX_MEMBERS or directory > _MAX_DIRECTORY:
         raise PackError(
-            f"{printable(str(path))}: too large: more than {MAX_MEMBERS} members or 4 GiB", _ADVICE
+            f"{printable(str(path))}: more than {MAX_MEMBERS} members, or of the zip64 kind", _ADVICE
         )
     raw.seek(0)
 

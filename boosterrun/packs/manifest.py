@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from boosterrun.errors import PackError
-from boosterrun.packs.names import SUFFIX, printable
+from boosterrun.packs.names import SUFFIX, is_one_line, printable
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -97,8 +97,8 @@ def filename_problem(name: str) -> str | None:
         return "is a path, not a plain file name"
     if name[1:2] == ":" and name[0].isalpha():
         return "begins with a drive letter"
-    if not name.isprintable():
-        return "has unprintable characters"
+    if not is_one_line(name):
+        return "has control characters in its name"
     if len(name.encode()) > 255:
         return "is longer than 255 bytes"
     if name[-len(SUFFIX) :].lower() != SUFFIX or len(name) == len(SUFFIX):

@@ -22,6 +22,11 @@ def is_acf(name: str) -> bool:
     return base[-len(SUFFIX) :].lower() == SUFFIX and not base.startswith(".")
 
 
+def is_one_line(name: str) -> bool:
+    """Tell whether ``name`` has no control characters, line breaks or halves of characters in it."""
+    return not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name)
+
+
 def printable(text: str, limit: int = 200) -> str:
     """Return ``text`` fit for one line of an error: escaped if not printable, cut at ``limit`` characters."""
     shown = text if text.isprintable() else ascii(text)[1:-1]

@@ -31,7 +31,7 @@ def materialise(data: bytes, sha256: str, root: Path | None = None) -> Path:
         raise PackError(f"an ACF is not the one with SHA-256 {sha256[:64]!r}", "Get the pack again")
     if root is None:
         root = _default_root()
-    elif not _is_plain(root):
+    elif not _is_plain(root := root.absolute()):
         raise PackError(
             f"{root!s:.200}: compilers cannot take a file from this directory",
             "Use letters, digits and _.@+-",
