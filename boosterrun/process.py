@@ -76,6 +76,17 @@ class Child:
         except ChildProcessError:
             return True
 
+    def wait_readable(self, seconds: float, *descriptors: int) -> None:
+        """Wait until the main process ends or one of the descriptors has data; may return early."""
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        if self._handle is None:
+            seconds = min(seconds, 0.01)
+        else:
+            poll.register(self._handle, select.POLLIN)
+        poll.poll(seconds * 1e3)
+
     def wait(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for the main process to end; return whether it has."""
         deadline = time.monotonic() + timeout
@@ -83,10 +94,7 @@ class Child:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            if self._handle is None:
-                time.sleep(min(left, 0.01))
-            else:
-                select.select([self._handle], [], [], left)
+            self.wait_readable(left)
         return True
 
     def signal_group(self, number: int) -> None:

@@ -77,10 +77,24 @@ class SideSpec:
     adapter: str = "python"
 
 
-class SideFailed(Exception):  # noqa: N818 - a result about a side, not an error of ours
-    """A side died, hung, or broke a rule. The side is closed: only ``close`` may be called after this.
+class Timeouts(Protocol):
+    """Deadlines of the requests in seconds; ``grace`` lies between interrupt, terminate and kill."""
 
-    Exceptions of the user's code that left the worker usable are raised as this too, with ``alive`` True.
+    start: float
+    build: float
+    check: float
+    sample: float
+    grace: float
+
+
+class SideFailed(Exception):  # noqa: N818 - a result about a side, not an error of ours
+    """A side died, hung, broke a rule, or its code raised an exception.
+
+    Attributes:
+        alive: the side can still be used (its code raised an exception); else it is closed.
+        exit_code, signal: how its process ended, where that is what went wrong.
+        output_tail: the last words on its standard output and standard error.
+        traceback: short traceback of an exception in the user's code.
     """
 
     def __init__(
@@ -92,6 +106,7 @@ class SideFailed(Exception):  # noqa: N818 - a result about a side, not an error
         exit_code: int | None = None,
         signal: int | None = None,
         output_tail: str = "",
+        traceback: str = "",
         alive: bool = False,
     ) -> None:
         super().__init__(message)
@@ -101,6 +116,7 @@ class SideFailed(Exception):  # noqa: N818 - a result about a side, not an error
         self.exit_code = exit_code
         self.signal = signal
         self.output_tail = output_tail
+        self.traceback = traceback
         self.alive = alive
 
     def __str__(self) -> str:
