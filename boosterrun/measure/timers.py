@@ -167,9 +167,8 @@ class Timers:
                     run()
                     end.record()
         except Exception as error:
-            raise TimerError(
-                f"this case cannot be captured in a CUDA graph: use timer batch ({type(error).__name__}: {error})"
-            ) from error
+            words = f"{type(error).__name__}: {error}"
+            raise TimerError(f"this case fits no CUDA graph: use timer batch ({words})") from error
         graph.replay()  # the first replay uploads the graph
         torch.cuda.synchronize()
         return graph, starts, ends

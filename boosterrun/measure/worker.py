@@ -180,7 +180,7 @@ def _context_lost(words: str) -> bool:
 
 
 def _error(operation: str, error: BaseException) -> dict[str, Any]:
-    if isinstance(error, BoosterrunError):
+    if isinstance(error, BoosterrunError | timers.TimerError):
         words, trace = str(error), ""
     else:
         words = _words(error)
