@@ -94,6 +94,10 @@ class ProtocolConfig:
     max_voids: int = 20
     max_failures: int = 0
     max_baseline_failures: int = 3
+    every_shape: bool = False
+    process_spread: float = 0.003
+    screen_evidence: float = 20.0
+    futility_evidence: float = 5.0
     require_proof: bool = False
 
 

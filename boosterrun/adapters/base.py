@@ -1,0 +1,87 @@
+"""What every adapter offers, and what it gets.
+
+An adapter is a module of this package with the name that ``workload.adapter`` says. It has one object
+``ADAPTER`` that satisfies :class:`Adapter`. Frameworks are imported only inside the workers, never here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import boosterrun.adapters
+from boosterrun.config import Config
+from boosterrun.errors import UsageError
+from boosterrun.packs import Acf
+from boosterrun.toolchain import Compiler
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compilers of a job; None where the adapter uses none, or leaves the choice to the framework."""
+
+    ptxas: Compiler | None = None
+    nvcc: Compiler | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One candidate on one workload, ready to be judged.
+
+    Attributes:
+        acf: the candidate; None for ``acf=none``, the baseline against itself.
+        controls: path of the candidate's sha256-named copy, the only path a compiler may see.
+        folder: where results go. work: scratch, removed after success unless ``keep_work``.
+        arch: SASS target such as ``sm_90a``; None: what the source names.
+    """
+
+    config: Config
+    acf: Acf | None
+    controls: Path | None
+    folder: Path
+    work: Path
+    toolchain: Toolchain
+    arch: str | None
+
+
+@dataclass
+class Judgement:
+    """What a judge found: the decision over all shapes, and each shape's record (schema/result-v1.json)."""
+
+    decision: str
+    message: str
+    shapes: list[dict[str, Any]]
+    objective: dict[str, Any]
+    phases: dict[str, float] = field(default_factory=dict)
+    framework: dict[str, str | None] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class Adapter(Protocol):
+    """How a framework takes an ACF, and how its candidates are judged."""
+
+    evidence: str
+
+    def toolchain(self, config: Config, env: Mapping[str, str]) -> Toolchain:
+        """Find and check the compilers. Raises ToolchainError."""
+
+    def source(self, config: Config) -> Path | None:
+        """The file that holds the workload, for its hash. Raises UsageError when it is not there."""
+
+    def benchmark_command(self, config: Config) -> list[str]:
+        """What one side runs, as someone would type it."""
+
+    def judge(self, job: Job) -> Judgement:
+        """Compare candidate and baseline. Raises RunError when no candidate is at fault."""
+
+
+def load(name: str) -> Adapter:
+    """The adapter called ``name``. Raises UsageError with the known names."""
+    known = sorted(m.name for m in pkgutil.iter_modules(boosterrun.adapters.__path__) if m.name != "base")
+    if name not in known:
+        raise UsageError(f"workload.adapter={name} is not an adapter", f"Known adapters: {', '.join(known)}")
+    return cast(Adapter, importlib.import_module(f"boosterrun.adapters.{name}").ADAPTER)

@@ -1,0 +1,257 @@
+"""One job, top to bottom: load the candidate, judge it, write ``result.json``.
+
+A candidate's failure is a result, never an exception. What is no candidate's fault (a broken baseline, no
+compiler, a full disk) makes the result ``undecided`` with an error, and the sweep exit 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import os
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+
+from boosterrun import __version__, environment, gpu, packs, record
+from boosterrun.adapters import base
+from boosterrun.config import Config, WorkloadConfig
+from boosterrun.errors import BoosterrunError, UsageError
+
+SELF_TEST = "none"
+
+
+def preflight(cfg: DictConfig) -> None:
+    """Check once, before the first job, what no candidate can change: pack, compilers, workload.
+
+    Raises BoosterrunError (UsageError, PackError, ToolchainError) with what to do next.
+    """
+    config = _typed(cfg)
+    adapter = base.load(config.workload.adapter)
+    _check_shapes(config.workload)
+    adapter.source(config)
+    toolchain = adapter.toolchain(config, os.environ)
+    if config.acf.id != SELF_TEST:
+        _require_controls(_pack(config), toolchain)
+
+
+def run_job(cfg: DictConfig, folder: Path) -> dict[str, Any]:
+    """Judge one candidate and write its result into ``folder``. Returns the result.
+
+    Never raises for a candidate; raises KeyboardInterrupt and SystemExit after the result has been written.
+    """
+    job = _Job(cfg, folder)
+    try:
+        job.judge()
+    except BoosterrunError as error:
+        job.undecided(_kind(error), error.message, error.advice)
+    except (KeyboardInterrupt, SystemExit):
+        job.undecided("interrupted", "the job was interrupted", "Run the same command again")
+        job.write()
+        raise
+    except Exception as error:  # an error of ours must not end the sweep: the others still count
+        advice = "This is an error in boosterrun; please report it with the details of this result"
+        job.undecided(
+            "internal_error",
+            f"{type(error).__name__}: {error}",
+            advice,
+            {"traceback": traceback.format_exc()},
+        )
+    job.write()
+    return job.result
+
+
+class _Job:
+    """The record of one job, complete at any moment, so that nothing measured is lost."""
+
+    def __init__(self, cfg: DictConfig, folder: Path) -> None:
+        self.config = _typed(cfg)
+        self.folder = folder
+        self.work = folder / "work"
+        self.begun = time.monotonic()
+        workload = self.config.workload
+        self.result: dict[str, Any] = {
+            "schema_version": record.SCHEMA_VERSION,
+            "status": "undecided",
+            "decision": None,
+            "message": "",
+            "error": None,
+            "job": {
+                "id": self.config.acf.id,
+                "started_at": _now(),
+                "finished_at": _now(),
+                "seconds": 0.0,
+                "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+                "overrides": _overrides(),
+                "boosterrun_version": __version__,
+                "sweep_candidates": self.config.sweep.candidates,
+                "seed": self.config.seed,
+            },
+            "acf": None,
+            "pack": None,
+            "workload": {
+                "name": workload.name,
+                "adapter": workload.adapter,
+                "source": None,
+                "source_sha256": None,
+                "benchmark_command": [],
+            },
+            "objective": None,
+            "evidence": "timed",
+            "toolchain": None,
+            "environment": {},
+            "shapes": [],
+            "phases": {},
+            "config": cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)),
+        }
+
+    def judge(self) -> None:
+        """Fill in the record step by step. Raises BoosterrunError when the candidate cannot be judged."""
+        config, result = self.config, self.result
+        adapter = base.load(config.workload.adapter)
+        result["evidence"] = adapter.evidence
+        before = gpu.snapshot()
+        result["environment"] = {**environment.capture([self.folder]), "gpu": {"before": before}}
+
+        acf, controls = None, None
+        if config.acf.id != SELF_TEST:
+            pack = _pack(config)
+            result["pack"] = _pack_record(pack, before)
+            acf = pack.get(config.acf.id)
+            if config.acf.sha256 not in (None, acf.sha256):
+                raise BoosterrunError(f"{acf.filename} changed since the sweep began", "Start a new sweep")
+            controls = packs.materialise(pack.read(acf), acf.sha256)
+            result["acf"] = {
+                "id": acf.id,
+                "filename": acf.filename,
+                "sha256": acf.sha256,
+                "size_bytes": acf.size_bytes,
+                "compiler_stages": list(acf.compiler_stages),
+            }
+
+        source = adapter.source(config)
+        result["workload"]["benchmark_command"] = adapter.benchmark_command(config)
+        if source is not None:
+            result["workload"]["source"] = str(source)
+            result["workload"]["source_sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
+
+        toolchain = adapter.toolchain(config, os.environ)
+        result["toolchain"] = _toolchain_record(toolchain)
+        if result["pack"] is not None:
+            _require_controls(_pack(config), toolchain)
+
+        self.work.mkdir(parents=True, exist_ok=True)
+        job = base.Job(config, acf, controls, self.folder, self.work, toolchain, config.gpu.arch)
+        judgement = adapter.judge(job)
+        result["environment"]["gpu"]["after"] = gpu.snapshot()
+        result["environment"]["versions"] = judgement.versions
+        result["toolchain"]["framework"] = judgement.framework
+        result.update(
+            status="decided",
+            decision=judgement.decision,
+            message=judgement.message,
+            objective=judgement.objective,
+            shapes=judgement.shapes,
+            phases=judgement.phases,
+        )
+
+    def undecided(self, kind: str, message: str, advice: str, details: dict[str, Any] | None = None) -> None:
+        """Record that the candidate could not be judged, and why."""
+        error = {"kind": kind, "message": message, "advice": advice, "details": details}
+        self.result.update(status="undecided", decision=None, message=message, error=error)
+
+    def write(self) -> None:
+        """Write ``result.json``; on a full disk the job stays without one, and the merge lists it."""
+        finished = time.monotonic()
+        self.result["job"].update(finished_at=_now(), seconds=round(finished - self.begun, 6))
+        try:
+            record.write(self.result, self.folder)
+        except BoosterrunError as error:
+            self.undecided(_kind(error), error.message, error.advice)
+        if self.result["status"] == "decided" and not self.config.keep_work:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(self.work)
+
+
+def _typed(cfg: DictConfig) -> Config:
+    config = OmegaConf.to_object(cfg)
+    if not isinstance(config, Config) or not isinstance(config.workload, WorkloadConfig):
+        raise UsageError(
+            "the workload has no schema",
+            "Begin its YAML with `defaults: [/schema/workload/python@_here_, _self_]`",
+        )
+    return config
+
+
+def _check_shapes(workload: WorkloadConfig) -> None:
+    if not workload.shapes:
+        raise UsageError(
+            "workload.shapes is empty", "Name at least one shape, e.g. workload.shapes={default: {}}"
+        )
+
+
+def _pack(config: Config) -> packs.Pack:
+    stage = config.pack.stage.value if config.pack.stage is not None else None
+    return packs.open_pack(
+        Path(config.pack.path), cuda_version=config.pack.cuda_version, stage=stage, name=config.pack.name
+    )
+
+
+def _require_controls(pack: packs.Pack, toolchain: base.Toolchain) -> None:
+    from boosterrun import toolchain as compilers  # noqa: PLC0415 - only needed with an ACF
+
+    for compiler in (toolchain.ptxas, toolchain.nvcc):
+        if compiler is not None:
+            compilers.require_controls(compiler)
+            compilers.require_cuda(compiler, pack.cuda_version)
+
+
+def _pack_record(pack: packs.Pack, snapshot: dict[str, Any]) -> dict[str, Any]:
+    supported = None
+    for device in snapshot["devices"][:1]:
+        supported = gpu.supported(pack.supported_gpus, device["name"], device["compute_capability"])
+    return {
+        "pack_id": pack.pack_id,
+        "display_name": pack.display_name,
+        "release_tag": pack.release_tag,
+        "catalog_version": pack.catalog_version,
+        "cuda_version": pack.cuda_version,
+        "controls_stage": pack.controls_stage,
+        "manifest_sha256": pack.manifest_sha256,
+        "location": str(pack.location),
+        "gpu_supported": supported,
+    }
+
+
+def _toolchain_record(toolchain: base.Toolchain) -> dict[str, Any]:
+    found = {"ptxas": toolchain.ptxas, "nvcc": toolchain.nvcc}
+    return {
+        "cuda_version": next((c.cuda_version for c in found.values() if c is not None), None),
+        **{
+            name: None if c is None else {"path": str(c.path), "version": c.version, "source": c.source}
+            for name, c in found.items()
+        },
+        "framework": None,
+    }
+
+
+def _overrides() -> list[str]:
+    from hydra.core.hydra_config import HydraConfig  # noqa: PLC0415 - a job may run outside Hydra in tests
+
+    return list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+
+
+def _kind(error: BoosterrunError) -> str:
+    """``BaselineFailed`` -> ``baseline_failed``."""
+    name = type(error).__name__.removesuffix("Error") or "error"
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,170 @@
+"""One pair of blocks at a time: which timer, how many launches, in which order, and was it disturbed."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from boosterrun.config import ProtocolConfig
+from boosterrun.errors import RunError
+from boosterrun.measure.api import Samples, Side, SideFailed
+from boosterrun.pairs import Pair
+
+# Below this, an event-timed launch shows the CPU's launch cost: one 3.7 us kernel read 8 to 41 us by events.
+LAUNCH_COST_SHOWS_MS = 0.1
+_MIN_LAUNCHES = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How every block of a shape is timed, on both sides alike."""
+
+    timer: str
+    launches: int
+    warmup: int
+
+
+def choose_timing(baseline: Side, shape: str, protocol: ProtocolConfig, requested: str = "auto") -> Timing:
+    """Look at a few launches of the baseline and choose the timer and the size of a block.
+
+    A block takes ``block_seconds`` or ``block_launches`` launches, whichever is less, and at least three
+    launches. Event-timed launches shorter than 0.1 ms, or on a coarse step, go to a CUDA graph, else to
+    batches. Raises SideFailed of the baseline.
+    """
+    first = baseline.sample(shape, protocol.block_launches, requested, protocol.warmup)
+    timing = Timing(first.timer, _launches(first, protocol), protocol.warmup)
+    if requested != "auto" or first.timer != "events" or not _too_short(first, protocol.min_gain):
+        return timing
+    for timer in ("graph", "batch"):
+        try:
+            again = baseline.sample(shape, protocol.block_launches, timer, protocol.warmup)
+        except SideFailed as failure:
+            if not failure.alive:
+                raise
+            continue
+        return Timing(again.timer, _launches(again, protocol), protocol.warmup)
+    return timing
+
+
+def _values(samples: Samples) -> list[float]:
+    return [v for v in samples.values if v is not None and math.isfinite(v) and v > 0]
+
+
+def _launches(samples: Samples, protocol: ProtocolConfig) -> int:
+    if samples.timer == "launch":  # a command: one launch of the program is one block
+        return 1
+    values = _values(samples)
+    if not values:
+        return protocol.block_launches
+    wanted = math.ceil(protocol.block_seconds * 1e3 / statistics.median(values))
+    return max(_MIN_LAUNCHES, min(protocol.block_launches, wanted))
+
+
+def _too_short(samples: Samples, min_gain: float) -> bool:
+    values = sorted(set(_values(samples)))
+    if not values:
+        return False
+    median = statistics.median(_values(samples))
+    step = min((b - a for a, b in pairwise(values)), default=0.0)
+    return median < LAUNCH_COST_SHOWS_MS or step > min_gain * median / 4
+
+
+class PairLog:
+    """``pairs.jsonl``: every pair is written here before anything is decided on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._stream = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Write one line through to the operating system. Raises RunError (disk full)."""
+        try:
+            self._stream.write(json.dumps(entry, allow_nan=False) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file; what was written stays."""
+        self._stream.close()
+
+
+def _cannot_write(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot write {path}: {error.strerror}", "Free some space or choose another hydra.sweep.dir"
+    )
+
+
+class PairRunner:
+    """Runs pairs of one shape; a coin flipped from a recorded seed decides each pair's order."""
+
+    def __init__(
+        self,
+        shape: str,
+        timing: Timing,
+        seed: str,
+        log: PairLog,
+    ) -> None:
+        self.shape = shape
+        self.timing = timing
+        self._coin = random.Random(seed)  # noqa: S311 - a reproducible coin, not a secret
+        self._log = log
+
+    def run(
+        self, baseline: Side, candidate: Side, disturbance: Callable[[], str | None], phase: str, session: int
+    ) -> Pair:
+        """Time one block of each side and log the pair. Raises SideFailed and RunError.
+
+        For calibration both sides are the same one. ``disturbance`` says what happened since its last call;
+        a pair that was disturbed is void.
+        """
+        sides = {"b": baseline, "c": candidate}
+        order = "bc" if self._coin.random() < 0.5 else "cb"
+        disturbance()  # sets the mark from which the pair is watched
+        blocks = {side: self._block(sides[side]) for side in order}
+        if blocks["b"].timer != blocks["c"].timer:
+            raise RunError(
+                f"shape {self.shape}: the sides were timed by {blocks['b'].timer} and {blocks['c'].timer}",
+                "Set workload.timer to one that both sides offer",
+            )
+        pair = Pair(
+            phase=phase,
+            session=session,
+            order=order,
+            baseline=tuple(blocks["b"].values),
+            candidate=tuple(blocks["c"].values),
+        )
+        pair = replace(pair, void=disturbance())
+        self.record(pair, blocks["b"].unit)
+        return pair
+
+    def record(self, pair: Pair, unit: str) -> None:
+        """Append a pair to the log."""
+        self._log.append(
+            {
+                "shape": self.shape,
+                "phase": pair.phase,
+                "session": pair.session,
+                "order": pair.order,
+                "baseline": pair.baseline,
+                "candidate": pair.candidate,
+                "void": pair.void,
+                "unit": unit,
+                "timer": self.timing.timer,
+                "at": time.time(),
+            }
+        )
+
+    def _block(self, side: Side) -> Samples:
+        return side.sample(self.shape, self.timing.launches, self.timing.timer, self.timing.warmup)

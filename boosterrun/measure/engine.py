@@ -1,0 +1,246 @@
+"""Judge a candidate by timing: build, prove, check, screen in one session, confirm in fresh ones.
+
+The only module that knows the order of things. What runs behind a side is the adapter's business
+(:mod:`boosterrun.measure.api`), and what the pairs mean is :mod:`boosterrun.decide`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from boosterrun import policy
+from boosterrun.adapters.base import Job, Judgement
+from boosterrun.decide import Decider
+from boosterrun.errors import RunError
+from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
+from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
+from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
+from boosterrun.measure.watch import Watch
+from boosterrun.pairs import Protocol
+from boosterrun.record import KEPT, rejected
+
+T = TypeVar("T")
+OpenSide = Callable[[SideName, Path], Side]
+Prove = Callable[[Built, Built], Application]
+
+
+class BaselineFailed(RunError):  # noqa: N818 - names what happened
+    """The baseline broke: no candidate's fault, so no decision."""
+
+
+@dataclass
+class _Session:
+    number: int
+    baseline: Side
+    candidate: Side
+    watch: Watch
+
+
+class Engine:
+    """Judges one job. ``open_side`` makes a side that is not started; ``prove`` compares what both built."""
+
+    def __init__(self, job: Job, open_side: OpenSide, prove: Prove) -> None:
+        config = job.config
+        self.job = job
+        self.open_side = open_side
+        self.prove = prove
+        self.protocol = config.protocol
+        rules = Protocol.from_mapping(asdict(config.protocol))
+        shapes = config.workload.shapes
+        self.trials = [
+            Trial(str(name), dict(params), Decider(rules, config.sweep.candidates, len(shapes)))
+            for name, params in shapes.items()
+        ]
+        self.phases: dict[str, float] = {}
+        self.hello: Hello | None = None
+
+    def judge(self) -> Judgement:
+        """Run the whole procedure. Raises RunError (BaselineFailed) when no candidate is at fault."""
+        log = PairLog(self.job.folder / "pairs.jsonl")
+        try:
+            while due := [t for t in self.trials if t.open]:
+                number = min(t.session for t in due)
+                self._run_session(number, [t for t in due if t.session == number], log)
+                if any(t.rejected and t.rejected.reason != "identical_code" for t in self.trials):
+                    break
+        finally:
+            log.close()
+        return self._judgement()
+
+    # ---- sessions ----
+
+    def _run_session(self, number: int, due: list[Trial], log: PairLog) -> None:
+        """Measure the shapes that are due in two fresh processes; end at one that rejects the candidate."""
+        with self._blame(due[0]), self._session(number) as session:
+            for trial in due:
+                with self._blame(trial):
+                    self._measure(session, trial, log)
+                if trial.rejected and trial.rejected.reason != "identical_code":
+                    return
+
+    @contextlib.contextmanager
+    def _session(self, number: int) -> Iterator[_Session]:
+        """Two fresh processes with fresh folders; whatever happens, nothing of them is left."""
+        folder = self.job.work / f"session-{number}"
+        baseline = self.open_side("baseline", folder / "baseline")
+        candidate = self.open_side("candidate", folder / "candidate")
+        try:
+            with self._phase("start"):
+                hello = _both(baseline.start, candidate.start)
+            self.hello = hello[1]
+            yield _Session(number, baseline, candidate, Watch(hello))
+        finally:
+            _both(baseline.close, candidate.close)
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - begin
+
+    @contextlib.contextmanager
+    def _blame(self, trial: Trial) -> Iterator[None]:
+        """Turn a side's failure into a rejection of the candidate, or into the baseline's error."""
+        try:
+            yield
+        except SideFailed as failure:
+            where = f"shape {trial.name}: {failure.message}"
+            if failure.side == "baseline" or self.job.acf is None:
+                tail = f"; it said: {failure.output_tail[-400:].strip()}" if failure.output_tail else ""
+                raise BaselineFailed(
+                    f"the baseline failed ({failure.kind}): {where}{tail}",
+                    "Run the workload by hand without an ACF and mend it",
+                ) from failure
+            if failure.kind == "start_error":
+                advice = "Check this machine with boosterrun acf=none"
+                raise RunError(f"the candidate's side did not start: {where}", advice) from failure
+            reason = "runtime_error" if failure.kind == "protocol_error" else failure.kind
+            trial.rejected = Rejected(reason, where)
+        except Rejected as rejection:
+            trial.rejected = rejection
+
+    # ---- one shape in one session ----
+
+    def _measure(self, session: _Session, trial: Trial, log: PairLog) -> None:
+        self._build(session, trial)
+        self._check(session, trial, self.protocol.checks if session.number <= 1 else 1)
+        with self._phase("pairs"):
+            if trial.runner is None:
+                trial.timing = choose_timing(session.baseline, trial.name, self.protocol)
+                acf = self.job.acf.sha256 if self.job.acf else "none"
+                seed = f"{self.job.config.seed}:{acf}:{trial.name}"
+                trial.runner = PairRunner(trial.name, trial.timing, seed, log)
+            decision = trial.decider.decision()
+            while decision.state != "final" and decision.session == session.number:
+                other = session.baseline if decision.phase == "calibrate" else session.candidate
+                pair = trial.runner.run(
+                    session.baseline, other, session.watch, decision.phase, session.number
+                )
+                trial.pairs.append(pair)
+                trial.decider.add(pair)
+                decision = trial.decider.decision()
+        with self._phase("check"):
+            self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
+            self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
+
+    def _build(self, session: _Session, trial: Trial) -> None:
+        with self._phase("build"):
+            baseline, candidate = _both(
+                lambda: session.baseline.build(trial.name, trial.params),
+                lambda: session.candidate.build(trial.name, trial.params),
+            )
+        trial.built = {"baseline": baseline, "candidate": candidate}
+        trial.application = self.prove(baseline, candidate)
+        if self.job.acf is None:
+            return
+        applied, detail = trial.application.applied, trial.application.detail
+        if applied in ("not_applied", "not_applicable"):
+            reason = "acf_not_applied" if applied == "not_applied" else applied
+            raise Rejected(reason, f"shape {trial.name}: {detail}")
+        if trial.application.code_identical:
+            raise Rejected("identical_code", f"shape {trial.name}: every kernel's code is the baseline's")
+
+    def _check(self, session: _Session, trial: Trial, count: int) -> None:
+        """Fresh inputs for each check and each session, the same ones for both sides."""
+        with self._phase("check"):
+            for index in range(count):
+                seed = self.job.config.seed * 1_000_003 + session.number * 1009 + index + 1
+                self._checked(trial, "baseline", session.baseline.check(trial.name, seed), seed)
+                self._checked(trial, "candidate", session.candidate.check(trial.name, seed), seed)
+
+    def _checked(self, trial: Trial, side: SideName, checked: Checked, seed: int | None) -> None:
+        trial.checks.append({"side": side, "seed": seed, "passed": checked.passed, **dict(checked.detail)})
+        if checked.passed is None:
+            return
+        if checked.passed:
+            trial.correctness = "passed"
+            return
+        words = checked.detail.get("message", "the output differs from the reference")
+        if side == "baseline":
+            raise BaselineFailed(
+                f"shape {trial.name}: the baseline gives a wrong result: {words}",
+                "The workload, its reference or its tolerance is wrong: no ACF is involved",
+            )
+        trial.correctness = "failed"
+        raise Rejected("wrong_result", f"shape {trial.name}: {words}")
+
+    # ---- the record ----
+
+    def _judgement(self) -> Judgement:
+        failed = next((t for t in self.trials if t.rejected and t.rejected.reason != "identical_code"), None)
+        reasons: dict[str, str | None] = {}
+        messages: dict[str, str] = {}
+        for trial in self.trials:
+            reasons[trial.name], messages[trial.name] = trial.reason(), trial.message()
+            if failed is not None and failed.rejected is not None and trial.open:
+                reasons[trial.name] = failed.rejected.reason
+                messages[trial.name] = f"not measured to the end: rejected at shape {failed.name}"
+        if self.job.acf is None:
+            overall = _self_test(reasons, messages)
+            reasons = dict.fromkeys(reasons, overall.reason)
+        else:
+            overall = policy.policy(reasons, self.protocol.every_shape)
+        if overall.reason is None:
+            broken = next(name for name, reason in reasons.items() if reason is None)
+            advice = "Run the workload by hand without an ACF and mend it"
+            raise BaselineFailed(f"shape {broken}: {messages[broken]}", advice)
+        said = next((messages[n] for n, r in reasons.items() if r == overall.reason), overall.message)
+        versions = dict(self.hello.versions) if self.hello else {}
+        return Judgement(
+            decision=_word(overall.reason),
+            message=said if len(reasons) == 1 else f"{overall.message} {said}",
+            shapes=[t.record(_word(reasons[t.name] or ""), messages[t.name]) for t in self.trials],
+            objective={"metric": METRIC, "unit": UNIT, "better": "lower", "tie_breakers": []},
+            phases={name: round(seconds, 6) for name, seconds in self.phases.items()},
+            versions=versions,
+        )
+
+
+def _word(reason: str) -> str:
+    return KEPT if reason == KEPT else rejected(reason)
+
+
+def _self_test(reasons: dict[str, str | None], messages: dict[str, str]) -> policy.Overall:
+    """The baseline against itself may only end as "no difference"."""
+    for shape, reason in reasons.items():
+        if reason not in ("no_gain", "inconclusive"):
+            raise RunError(
+                f"self-test failed: the baseline against itself is {reason} on {shape}: {messages[shape]}",
+                "Trust nothing measured here before it passes; look for other users of the GPU",
+            )
+    return policy.Overall("no_difference", "The baseline does not differ from itself: no difference.")
+
+
+def _both(baseline: Callable[[], T], candidate: Callable[[], T]) -> tuple[T, T]:
+    """Do both at once. When both fail, the baseline's failure counts: it explains the candidate's."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        futures = [pool.submit(baseline), pool.submit(candidate)]
+        return futures[0].result(), futures[1].result()

@@ -1,0 +1,132 @@
+"""One shape of one job while it is measured, and its part of the record."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from boosterrun.decide import Decider
+from boosterrun.measure.api import Built
+from boosterrun.measure.blocks import PairRunner, Timing
+from boosterrun.pairs import Pair
+
+METRIC, UNIT = "time", "ms"
+
+
+@dataclass(frozen=True)
+class Application:
+    """Did the ACF arrive in the candidate's code? ``code_identical`` None: the code could not be compared.
+
+    ``kernels`` are entries of the record's ``kernels``: name, arch, code hashes and resources of both sides.
+    """
+
+    applied: str = "unproven"
+    code_identical: bool | None = None
+    detail: str = ""
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Rejected(Exception):  # noqa: N818 - a verdict, not an error
+    """The candidate is rejected on a shape before the pairs could decide."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass
+class Trial:
+    """The state of one shape; ``rejected`` once something other than the pairs has decided."""
+
+    name: str
+    params: dict[str, Any]
+    decider: Decider
+    pairs: list[Pair] = field(default_factory=list)
+    timing: Timing | None = None
+    runner: PairRunner | None = None
+    application: Application = field(default_factory=Application)
+    built: dict[str, Built] = field(default_factory=dict)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    correctness: str = "not_checked"
+    rejected: Rejected | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether more pairs are wanted."""
+        return self.rejected is None and self.decider.decision().state != "final"
+
+    @property
+    def session(self) -> int:
+        """The number of the process pair in which the next pair is due; 0 is the screen's."""
+        return self.decider.decision().session
+
+    def reason(self) -> str | None:
+        """KEPT, the reason of the rejection, or None: no verdict."""
+        return self.rejected.reason if self.rejected is not None else self.decider.decision().reason
+
+    def message(self) -> str:
+        """The verdict in one sentence."""
+        return self.rejected.message if self.rejected is not None else self.decider.decision().message
+
+    def record(self, decision: str, message: str) -> dict[str, Any]:
+        """The shape's block of ``result.json``."""
+        state = self.decider.decision()
+        measured = self.rejected is None
+        used = [p for p in self.pairs if p.phase == "confirm" and p.void is None] or [
+            p for p in self.pairs if p.phase == "screen" and p.void is None
+        ]
+        valid = [p.phase for p in self.pairs if p.void is None]
+        return {
+            "name": self.name,
+            "params": self.params,
+            "decision": decision,
+            "message": message,
+            "correctness": self.correctness,
+            "correctness_detail": {"checks": self.checks} if self.checks else None,
+            "metric": METRIC,
+            "unit": UNIT,
+            "baseline": _summary([v for p in used for v in p.baseline]),
+            "candidate": _summary([v for p in used for v in p.candidate]),
+            "gain": state.gain if measured else None,
+            "interval": list(state.interval) if measured and state.interval else None,
+            "timer": self.timing.timer if self.timing else None,
+            "application": {
+                "applied": self.application.applied,
+                "code_identical": self.application.code_identical,
+                "detail": self.application.detail,
+            },
+            "kernels": self.application.kernels,
+            "compile": {side: _build(self.built.get(side)) for side in ("baseline", "candidate")},
+            "statistics": dict(state.statistics) if self.pairs else None,
+            "pairs": {
+                "file": "pairs.jsonl",
+                "screen": valid.count("screen"),
+                "confirm": valid.count("confirm"),
+                "voided": sum(p.void is not None for p in self.pairs),
+                "failed": sum(sum(p.failures) for p in self.pairs),
+            },
+        }
+
+
+def _summary(values: list[float | None]) -> dict[str, Any] | None:
+    good = [v for v in values if v is not None]
+    if not good:
+        return None
+    return {
+        "mean": statistics.fmean(good),
+        "std": statistics.stdev(good) if len(good) > 1 else 0.0,
+        "n": len(good),
+    }
+
+
+def _build(built: Built | None) -> dict[str, Any] | None:
+    if built is None:
+        return None
+    return {
+        "command": [str(a) for a in built.detail.get("command", [])],
+        "returncode": 0,
+        "seconds": round(built.seconds, 6),
+        "output": str(built.detail.get("output", "")),
+    }
