@@ -1,0 +1,78 @@
+"""The command: verbs, else what Hydra makes of the overrides."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from boosterrun.errors import BoosterrunError, UsageError
+
+INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells a mistake in one line like any other, instead of printing the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", f"See {self.prog} --help")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What is not a run: ``act`` gets the arguments after the verb and returns the exit code."""
+
+    summary: str
+    act: Callable[[Sequence[str]], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Returns its exit code: 0 all decided, 1 not all, 2 bad input, 3 a canary failed."""
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except BoosterrunError as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+        sys.stderr.write(f"boosterrun: error: {' '.join(str(error).split())}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    if argv and re.fullmatch(r"[A-Za-z][\w-]*", argv[0]):
+        verb = VERBS.get(argv[0])
+        if verb is None:
+            raise UsageError(
+                f"unknown verb '{argv[0]}'", f"Verbs are: {', '.join(VERBS)}; a run takes key=value"
+            )
+        return verb.act(argv[1:])
+    from boosterrun.hydra_ext import launch  # noqa: PLC0415 - verbs must not wait for Hydra
+
+    return launch.run(argv)
+
+
+def _collect(argv: Sequence[str]) -> int:
+    parser = _Parser("boosterrun collect", description="Merge every result below DIR into one CSV.")
+    parser.add_argument("dirs", metavar="DIR", nargs="+", type=Path)
+    parser.add_argument(
+        "--out", type=Path, help="folder for the CSV (default: DIR if it is the only one, else here)"
+    )
+    options = parser.parse_args(argv)
+
+    from boosterrun.collect import collect  # noqa: PLC0415
+
+    merged = collect(options.dirs, options.out)
+    sys.stdout.write(f"log: {merged.csv} ({merged.rows} rows)\n")
+    if merged.invalid:
+        sys.stdout.write(f"{merged.invalid} invalid results: {merged.rejects}\n")
+    return 1 if merged.invalid or merged.undecided else 0
+
+
+VERBS = {"collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect)}

@@ -1,0 +1,1 @@
+"""How the command sits on Hydra: where configs come from, what a command line means, errors in one line."""

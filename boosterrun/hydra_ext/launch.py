@@ -1,0 +1,215 @@
+"""Everything of the command that is no verb: one job, a sweep, or a look at the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hydra
+from hydra._internal.hydra import Hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import setup_globals
+from hydra.errors import CompactHydraException
+from hydra.types import RunMode
+
+from boosterrun import __version__
+from boosterrun.errors import BoosterrunError, RunError, UsageError
+from boosterrun.hydra_ext import arguments as command_line
+from boosterrun.hydra_ext.explain import explaining
+
+VERSION_BASE = "1.3"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Do what the command line says. Returns the exit code.
+
+    Raises BoosterrunError for bad input, before anything has run.
+    """
+    if "--version" in argv:
+        sys.stdout.write(f"boosterrun {__version__} (hydra-core {hydra.__version__})\n")
+        return 0
+    hydra.version.setbase(VERSION_BASE)
+    Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
+
+    from boosterrun import sweep  # noqa: PLC0415
+    from boosterrun.hydra_ext import plan, search  # noqa: PLC0415
+
+    search.register_sources()
+    sweep.register()
+    setup_globals()
+    if "--shell-completion" in argv or "-sc" in argv:
+        return _complete(argv)
+    parsed = command_line.parse(argv)
+    if parsed.flags.help:
+        return _help(parsed)
+    planned = plan.make(parsed)
+    with _hydra(planned.search_path) as app:
+        if parsed.flags.cfg or parsed.flags.info or parsed.flags.hydra_help:
+            return _show(app, planned, parsed.flags)
+        return _run(app, planned)
+
+
+@contextlib.contextmanager
+def _hydra(search_path: Any) -> Iterator[Hydra]:
+    GlobalHydra.instance().clear()
+    try:
+        yield Hydra.create_main_hydra2(task_name="boosterrun", config_search_path=search_path)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _show(app: Hydra, planned: Any, flags: Any) -> int:
+    name, overrides = planned.config_name, planned.overrides
+    with explaining():
+        if flags.hydra_help:
+            app.hydra_help(config_name=name, args_parser=command_line.parser(), args=flags)
+        elif flags.info:
+            app.show_info(flags.info, config_name=name, overrides=overrides)
+        else:
+            app.show_cfg(
+                config_name=name,
+                overrides=overrides,
+                cfg_type=flags.cfg,
+                package=flags.package,
+                resolve=flags.resolve,
+            )
+    return 0
+
+
+def _run(app: Hydra, planned: Any) -> int:
+    from boosterrun import app as job  # noqa: PLC0415
+    from boosterrun import sweep  # noqa: PLC0415
+
+    for config in planned.configs:
+        job.preflight(config)
+    explicit = [
+        o for o in planned.overrides if o.lstrip("+").startswith(("hydra.sweep.dir=", "hydra.run.dir="))
+    ]
+    overrides = list(planned.overrides)
+    if not explicit:
+        overrides.append(f"hydra.sweep.dir={command_line.quoted(str(new_folder(planned.folder)))}")
+    with _unwinding_at(signal.SIGTERM, signal.SIGHUP), explaining((CompactHydraException,)):
+        if planned.multirun:
+            overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
+            code = app.multirun(
+                config_name=planned.config_name, task_function=sweep.run_job, overrides=overrides
+            )
+            return int(code) if isinstance(code, int) else 0
+        overrides.append(f"hydra.mode={RunMode.RUN.name}")
+        return _one(app, planned.config_name, overrides)
+
+
+def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
+    from boosterrun import sweep  # noqa: PLC0415
+
+    returned = app.run(config_name=config_name, task_function=sweep.run_job, overrides=overrides)
+    sys.stdout.write(sweep.report(1, 1, returned.return_value) + "\n")
+    assert returned.hydra_cfg is not None  # noqa: S101 - for the type checker
+    folder = Path(str(returned.hydra_cfg.hydra.runtime.output_dir))
+    return sweep.merge(folder.parent)
+
+
+def new_folder(wanted: Path) -> Path:
+    """Make a folder that no other run has, adding ``-2``, ``-3``, ... where another was faster.
+
+    Raises RunError if it cannot be made.
+    """
+    for number in range(1, 1000):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(
+                f"cannot make {folder}: {error.strerror}", "Give hydra.sweep.dir=FOLDER"
+            ) from error
+        return folder
+    raise RunError(f"{wanted} and 998 more like it exist", "Give hydra.sweep.dir=FOLDER")
+
+
+@contextlib.contextmanager
+def _unwinding_at(*signals: signal.Signals) -> Iterator[None]:
+    """Let these signals end the run through its ``finally`` blocks, with the exit code a shell would show."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in signals}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _help(parsed: command_line.Arguments) -> int:
+    from boosterrun.hydra_ext import help, plan, search  # noqa: PLC0415
+
+    path = search.search_path(None, parsed.flags.config_path, parsed.flags.config_dir)
+    with contextlib.suppress(BoosterrunError):  # help is for when things do not work
+        path = plan.make(parsed).search_path
+    sys.stdout.write(help.text(search.loader(path)))
+    return 0
+
+
+def _complete(argv: Sequence[str]) -> int:
+    """Hydra's shell completion, with the pack that the line so far means."""
+    from boosterrun.hydra_ext import plan, search  # noqa: PLC0415
+
+    line = os.environ.get("COMP_LINE", "")
+    path = search.search_path(None)
+    if line:
+        path, os.environ["COMP_LINE"] = _completable(line, plan)
+    requests = [arg for arg in argv if not arg.startswith("-")]
+    with _hydra(path) as app:
+        try:
+            app.shell_completion(config_name="config", overrides=requests)
+        except ValueError as error:
+            raise UsageError(
+                f"completion: {' '.join(str(error).split())}", "Use -sc install=bash, uninstall=bash"
+            ) from error
+    return 0
+
+
+def _completable(line: str, plan: Any) -> tuple[Any, str]:
+    """The search path that a half-written line means, and the line as Hydra's completion can read it."""
+    from boosterrun.hydra_ext import search  # noqa: PLC0415
+
+    begun = "" if line[-1:].isspace() else line.rsplit(maxsplit=1)[-1]
+    head = line[: len(line) - len(begun)]
+    try:
+        words = shlex.split(head)
+    except ValueError:
+        words = head.split()
+    if not words:
+        words = [begun or "boosterrun"]
+    try:
+        parsed = command_line.parse(words[1:])
+        path = plan.make(parsed).search_path
+        overrides = parsed.overrides
+    except BoosterrunError:
+        path, overrides = search.search_path(None), []
+    readable = [word for word in overrides if _readable(word)]
+    return path, " ".join(["boosterrun", *readable, begun])
+
+
+def _readable(word: str) -> bool:
+    if any(character.isspace() for character in word):
+        return False
+    try:
+        return not OverridesParser.create().parse_override(word).is_sweep_override()
+    except CompactHydraException:
+        return False

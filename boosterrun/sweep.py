@@ -1,0 +1,239 @@
+"""The sweeper: one job per combination, its folder, its line on stdout, and the merge however it ends.
+
+Hydra's own sweeper composes every job before the first one starts; here one job per distinct rest of the
+overrides is checked beforehand (:mod:`boosterrun.hydra_ext.plan`): the first of thousands starts at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from boosterrun.errors import RunError, UsageError
+from boosterrun.hydra_ext.keys import did_you_mean
+from boosterrun.hydra_ext.sources import NONE, PackSource
+
+# Hydra only instantiates sweepers that it finds under this package's name.
+TARGET = "hydra_plugins.boosterrun.PackSweeper"
+MAX_NAME = 200
+
+
+@dataclass
+class SweeperConfig:
+    """``hydra/sweeper=boosterrun``; ``params`` are sweeps as on the command line, for a YAML."""
+
+    _target_: str = TARGET
+    params: dict[str, str] | None = None
+    max_batch_size: int | None = None
+
+
+def register() -> None:
+    """Make the sweeper known to Hydra, in this process only."""
+    ConfigStore.instance().store(
+        group="hydra/sweeper", name="boosterrun", node=SweeperConfig, provider="boosterrun"
+    )
+    plugins = Plugins.instance()
+    plugins.register(PackSweeper)
+    plugins.class_name_to_class[TARGET] = PackSweeper
+
+
+def run_job(cfg: DictConfig) -> dict[str, Any]:
+    """Hydra's task: one job in its folder. Returns its result."""
+    from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
+
+    return app.run_job(cfg, Path(HydraConfig.get().runtime.output_dir))
+
+
+def expand(arguments: Sequence[str], loader: ConfigLoader) -> list[dict[str, str]]:
+    """Every job of a sweep as key -> value, both as overrides have them, in the order of the command line.
+
+    A key given again replaces the earlier one. Equal jobs are one job.
+    Raises UsageError for a glob without a match, a sweep without an end, an ACF that is not there.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in OverridesParser.create(config_loader=loader).parse_overrides(list(arguments)):
+        choices[override.get_key_element()] = _values(override, loader)
+    jobs = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+    return list({tuple(job.items()): job for job in jobs}.values())
+
+
+def _values(override: Override, loader: ConfigLoader) -> list[str]:
+    if not override.is_sweep_override():
+        return [str(override.get_value_element_as_str())]
+    if not override.is_discrete_sweep():
+        raise UsageError(f"'{override.input_line}' has no end", "Sweep over choices, a range or a glob")
+    values = list(override.sweep_string_iterator())
+    if values:
+        return values
+    group = override.key_or_group
+    if isinstance(override.value(), Glob):
+        options = loader.get_group_options(group)
+        raise UsageError(f"'{override.input_line}' matches no {group}", did_you_mean("", options))
+    raise UsageError(f"'{override.input_line}' is an empty sweep", "Give at least one value")
+
+
+def pack_source(loader: ConfigLoader) -> PackSource | None:
+    """The source of the ACFs, if any (a sweep may run on other configs)."""
+    return next((source for source in loader.get_sources() if isinstance(source, PackSource)), None)
+
+
+def acf_ids(jobs: Sequence[Mapping[str, str]], loader: ConfigLoader, default: str = NONE) -> list[str]:
+    """The id of each job's ACF, which may be given by its filename; ``default`` where the job names none."""
+    source = next((source for source in loader.get_sources() if isinstance(source, PackSource)), None)
+    names = [job.get("acf", default) for job in jobs]
+    found = [source.find(name) if source is not None and name != NONE else None for name in names]
+    return [name if acf is None else acf.id for name, acf in zip(names, found, strict=True)]
+
+
+def subdirs(jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> list[str]:
+    """A folder name per job, with letters, digits and ``._-`` only: the ACF's id, then every other swept key.
+
+    Names depend on the job alone where they can, and two jobs never share one.
+    """
+    swept = [key for key in (jobs[0] if jobs else ()) if key != "acf" and len({job[key] for job in jobs}) > 1]
+    names: list[str] = []
+    used: set[str] = set()
+    for job, acf in zip(jobs, acfs, strict=True):
+        plain = "__".join([acf, *(f"{key.lstrip('+')}-{job[key]}" for key in swept)])
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip(".-") or "job"
+        if len(name) > MAX_NAME or name.casefold() in used:
+            name = f"{name[:MAX_NAME]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
+        used.add(name.casefold())
+        names.append(name)
+    return names
+
+
+def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
+    """One line about one finished job."""
+    width = len(str(jobs))
+    verdict = result["decision"] if result["status"] == "decided" else "UNDECIDED"
+    message = " ".join(str(result["message"]).split())
+    return f"[{number:>{width}}/{jobs}] {result['job']['id']}  {verdict}  {message}"
+
+
+def merge(folder: Path) -> int:
+    """Write the log of all results below ``folder`` and say what came out.
+
+    Returns 0 if every job was decided, else 1. Raises RunError if the log cannot be written.
+    """
+    from boosterrun.collect import collect  # noqa: PLC0415 - not needed before the first job
+
+    merged = collect([folder], allow_empty=True)
+    for decision, count in sorted(merged.decisions.items()):
+        sys.stdout.write(f"{count:>6}  {decision}\n")
+    if merged.undecided:
+        sys.stdout.write(
+            f"{merged.undecided:>6}  undecided: no fault of the candidate, see the error column\n"
+        )
+    if merged.invalid:
+        sys.stdout.write(f"{merged.invalid:>6}  without a valid result: {merged.rejects}\n")
+    sys.stdout.write(f"log: {merged.csv}\n")
+    sys.stdout.flush()
+    return 1 if merged.undecided or merged.invalid else 0
+
+
+class PackSweeper(Sweeper):
+    """Hands the jobs to the configured launcher: one at a time to the local one, else in batches."""
+
+    def __init__(self, params: Mapping[str, str] | None = None, max_batch_size: int | None = None) -> None:
+        super().__init__()
+        self.params = dict(params or {})
+        self.max_batch_size = max_batch_size
+        self.launcher: Launcher | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.hydra_context = hydra_context
+        self.config = config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> int:
+        """Run every job. Returns the exit code: 0 all decided, 1 some job could not be judged."""
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
+        loader = self.hydra_context.config_loader
+        jobs = expand([*(f"{key}={value}" for key, value in self.params.items()), *arguments], loader)
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        done = 0
+        try:
+            for result in self._run(jobs, acf_ids(jobs, loader, str(self.config.acf.id))):
+                done += 1
+                sys.stdout.write(report(done, len(jobs), result) + "\n")
+                sys.stdout.flush()
+        except BaseException:
+            sys.stderr.write(f"boosterrun: stopped after {done} of {len(jobs)} jobs\n")
+            try:
+                merge(folder)
+            except RunError as error:  # what stopped the sweep decides the exit code
+                sys.stderr.write(f"boosterrun: error: {error}\n")
+            raise
+        return merge(folder)
+
+    def _run(self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+        assert self.config is not None and self.launcher is not None  # noqa: S101 - for the type checker
+        candidates = max(1, len(set(acfs) - {NONE}))
+        overrides = [
+            [
+                *(_override(key, value) for key, value in job.items()),
+                f"sweep.candidates={candidates}",
+                f"hydra.sweep.subdir={name}",
+            ]
+            for job, name in zip(jobs, subdirs(jobs, acfs), strict=True)
+        ]
+        limit = self.config.protocol.max_baseline_failures
+        failed: list[Mapping[str, Any]] = []
+        for start, batch in _batches(overrides, self._batch_size(len(jobs))):
+            for returned in self.launcher.launch(batch, initial_job_idx=start):
+                result = _result(returned)
+                yield result
+                failed = [] if result["status"] == "decided" else [*failed, result]
+            if len(failed) >= limit > 0 and start + len(batch) < len(jobs):
+                error = failed[-1]["error"]
+                raise RunError(
+                    f"{len(failed)} jobs in a row could not be judged, the last one: {error['message']}",
+                    error["advice"] or "Correct the cause and run the sweep again",
+                )
+
+    def _batch_size(self, jobs: int) -> int:
+        """One at a time in this process, so that each result is told (and its config freed) at once."""
+        default = 1 if isinstance(self.launcher, BasicLauncher) else max(1, jobs)
+        return self.max_batch_size or default
+
+
+def _override(key: str, value: str) -> str:
+    return f"{key}={value}" if value or not key.startswith("~") else key
+
+
+def _batches(jobs: Sequence[list[str]], size: int) -> Iterator[tuple[int, Sequence[list[str]]]]:
+    for start in range(0, len(jobs), size):
+        yield start, jobs[start : start + size]
+
+
+def _result(returned: JobReturn) -> Mapping[str, Any]:
+    """The result of a job; an error of ours that ended it is raised as it was."""
+    value = returned._return_value  # its public property prints before it raises
+    if returned.status != JobStatus.COMPLETED:
+        raise value
+    result: Mapping[str, Any] = value
+    return result
