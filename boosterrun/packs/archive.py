@@ -20,14 +20,15 @@ MAX_TOTAL = 256 << 20
 _MAX_DIRECTORY = 16 << 20
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _ADVICE = "Get the pack again, or unpack it by hand, look at it, and use the directory"
+# All that zipfile raises over damaged input; OSError comes from seeking to a nonsensical place.
 _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
-    EOFError,
-    NotImplementedError,
-    ValueError,
-    RuntimeError,
     struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,  # and with it NotImplementedError
 )
 
 

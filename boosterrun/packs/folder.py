@@ -31,13 +31,13 @@ class Folder:
         found: set[str] = set()
         with os.scandir(self._root) as entries:
             for entry in entries:
-                if not entry.is_dir():
+                if not _is_directory(entry):
                     found.add(entry.name)
                 elif os.path.lexists(os.path.join(entry.path, self._marker)):  # noqa: PTH118 (thousands of entries)
                     if not self._is_inside(entry.path):
                         raise self._refusal(entry.name, "is a link that leads outside")
                     with os.scandir(entry.path) as inner:
-                        found.update(f"{entry.name}/{each.name}" for each in inner if not each.is_dir())
+                        found.update(f"{entry.name}/{each.name}" for each in inner if not _is_directory(each))
         return frozenset(found)
 
     def read(self, name: str, limit: int) -> bytes:
@@ -48,14 +48,16 @@ class Folder:
         """
         try:
             descriptor = self._open(name)
-            with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise self._refusal(name, "is not a regular file")
-                data = stream.read(limit + 1) if status.st_size <= limit else b""
+                with open(descriptor, "rb", closefd=False) as stream:
+                    data = stream.read(limit + 1)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise self._refusal(name, f"cannot be read: {error.strerror}") from None
-        if len(data) > limit or status.st_size > limit:
+        if len(data) > limit:
             raise self._refusal(name, f"is larger than {limit} bytes")
         return data
 
@@ -80,3 +82,10 @@ class Folder:
             f"{printable(str(self.path))}: '{printable(name)}' {problem}",
             "Copy the pack's own files into the directory",
         )
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself; reading it tells
+        return False

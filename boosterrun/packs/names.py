@@ -12,7 +12,7 @@ _SLUG_LENGTH = 64
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # Every spelling that Hydra or YAML could read as a number, and some that only people and spreadsheets would.
-_NUMBER = re.compile(r"[0-9_.-]*(?:[eE][+-]?[0-9_]+)?|0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+")
+_NUMBER = re.compile(r"[0-9_.-]*|[0-9][0-9_.]*[eE][+-]?[0-9_]+|0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+")
 _WORDS = frozenset({"null", "none", "true", "false", "on", "off", "yes", "no", "nan", "inf"})
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from boosterrun.errors import PackError, RunError
+from boosterrun.packs.names import printable
 
 # nvcc splits -Xptxas on commas and spaces, ninja expands $, Triton splits on spaces.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./@+-]*")
@@ -33,7 +34,7 @@ def materialise(data: bytes, sha256: str, root: Path | None = None) -> Path:
         root = _default_root()
     elif not _is_plain(root := root.absolute()):
         raise PackError(
-            f"{root!s:.200}: compilers cannot take a file from this directory",
+            f"{printable(str(root))}: compilers cannot take a file from this directory",
             "Use letters, digits and _.@+-",
         )
     path = root / f"{sha256}.acf"
@@ -70,7 +71,8 @@ def _private_root() -> Path:
     root = Path(tempfile.gettempdir()).absolute() / f"boosterrun-{os.geteuid()}"
     if not _is_plain(root):
         raise RunError(
-            f"{root!s:.200}: compilers cannot take a file from this directory", "Set TMPDIR or XDG_CACHE_HOME"
+            f"{printable(str(root))}: compilers cannot take a file from this directory",
+            "Set TMPDIR or XDG_CACHE_HOME",
         )
     try:
         with suppress(FileExistsError):
@@ -92,8 +94,13 @@ def _holds(path: Path, data: bytes) -> bool:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
-    with open(descriptor, "rb") as stream:  # noqa: PTH123 (a descriptor)
-        return stat.S_ISREG(os.fstat(descriptor).st_mode) and stream.read(len(data) + 1) == data
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        with open(descriptor, "rb", closefd=False) as stream:
+            return stream.read(len(data) + 1) == data
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, data: bytes) -> None:
