@@ -127,7 +127,8 @@ def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
     width = len(str(jobs))
     verdict = result["decision"] if result["status"] == "decided" else "UNDECIDED"
     message = " ".join(str(result["message"]).split())
-    return f"[{number:>{width}}/{jobs}] {result['job']['id']}  {verdict}  {message}"
+    name = f"{result['job']['id']}  {verdict}  {result['workload']['name']}"
+    return f"[{number:>{width}}/{jobs}] {name}: {message}"
 
 
 def merge(folder: Path) -> int:
