@@ -1,4 +1,4 @@
-"""Pairs to decision, pure: no clock, no random numbers, no input or output, so a replay gives the same verdict.
+"""Pairs to decision, pure: no clock, no random numbers, no files, so that a replay gives the same verdict.
 
 A pair is one block of launches of the baseline and one adjacent block of the candidate; a coin draws which of
 them runs first. Its log-ratio is ln(median of the baseline block / median of the candidate block): positive
@@ -25,6 +25,9 @@ TIMER_VOID = "timer"
 SLOW_LAUNCH = 1.10
 TAIL_ALPHA = 0.05
 STEP_SHARE = 0.25
+PACE = 1.5
+HOPEFUL = 2 / 3
+POWER_MARGIN = 10.0
 DOING = {
     "calibrate": "measuring the noise of the baseline against itself",
     "screen": "screening",
@@ -81,7 +84,7 @@ class Decider:
         self.final = self.fresh_start = False
         self.reason: str | None = None
         self.why = ""
-        self.scale = 0.0
+        self.scale, self.hope = 0.0, protocol.min_gain
         self.calibration: list[float] = []
         self.screen: list[float] = []
         self.confirm: dict[int, list[float]] = {}
@@ -117,7 +120,7 @@ class Decider:
     def _expect(self, pair: Pair) -> None:
         if pair.phase != self.phase or pair.session < self.session:
             raise UsageError(
-                f"a pair of phase {pair.phase}, session {pair.session} where {self.phase} {self.session} is due",
+                f"a pair of {pair.phase} {pair.session} where {self.phase} {self.session} is due",
                 "The file of pairs is damaged or of another protocol: measure again",
             )
 
@@ -126,10 +129,11 @@ class Decider:
         if len(self.calibration) >= self.protocol.calibration_pairs:
             self.phase, self.session = "screen", 0
             self.scale = evidence.noise_scale(self.calibration, self._step() or 0.0)
+            self.hope = hopeful_gain(self.scale, self.family, self.protocol)
 
     def _bet(self, x: float) -> None:
         self.plus.add(evidence.bet(x, self.scale))
-        self.minus.add(evidence.bet(math.log1p(self.protocol.min_gain) - x, self.scale))
+        self.minus.add(evidence.bet(math.log1p(self.hope) - x, self.scale))
 
     def _screen(self, pair: Pair) -> None:
         protocol = self.protocol
@@ -198,18 +202,22 @@ class Decider:
         interval = self._interval()
         if interval is not None and interval[1] < 0:
             self._end("regression", "slower than the baseline")
+        elif self.hope > self.protocol.min_gain:
+            self._end(
+                "inconclusive", f"no gain of {self.hope:.2%} or more, and a smaller one drowns in the noise"
+            )
         else:
-            self._resolved("no_gain", f"not a gain of {self.protocol.min_gain:.2%} or more")
+            self._resolved("no_gain", f"no gain of {self.protocol.min_gain:.2%} or more")
 
     def _enough(self) -> None:
         if math.expm1(hodges_lehmann(self._fresh())) < self.protocol.min_gain:
-            self._too_little()
+            self._resolved("no_gain", f"faster, but by less than {self.protocol.min_gain:.2%}")
             return
         self.tail = slow_tail(self.counted)
         if self.tail["p"] < TAIL_ALPHA:
             self._end(
                 "fat_tail",
-                f"faster at the median, but {self.tail['slow_candidate']} of its launches are slow",
+                f"faster at the median, but with {self.tail['slow_candidate']} slow launches",
             )
         else:
             self._resolved(KEPT, f"faster, in {len(self.confirm)} fresh process pairs")
@@ -221,7 +229,9 @@ class Decider:
         sessions = list(self.confirm.values()) or [self.screen]
         if sum(map(len, sessions)) < 2:
             return None
-        low, high = prediction_interval(sessions, self.scale, self.protocol.process_spread)
+        low, high = prediction_interval(
+            sessions, self.scale, max(0, len(self.calibration) - 1), self.protocol.process_spread
+        )
         return math.expm1(low), math.expm1(high)
 
     def _step(self) -> float | None:
@@ -282,19 +292,28 @@ class Decider:
 
 
 def confirm_quota(log_plus: float, screened: int, family: int, protocol: Protocol) -> int:
-    """Pairs per fresh process pair: what is missing, at half the pace of the screen, in equal parts."""
+    """Pairs per fresh process pair: what is missing, at two thirds of the pace of the screen, shared out."""
     least = math.ceil(protocol.confirm_min_pairs / protocol.confirm_sessions)
     most = protocol.confirm_max_pairs // protocol.confirm_sessions
     missing = math.log(family / protocol.alpha) - log_plus
-    wanted = math.ceil(2.0 * missing * screened / log_plus / protocol.confirm_sessions)
+    wanted = math.ceil(PACE * missing * screened / log_plus / protocol.confirm_sessions)
     return min(most, max(least, wanted))
 
 
 def smallest_detectable_gain(scale: float, family: int, protocol: Protocol) -> float:
-    """About the gain that the whole budget finds 4 times of 5; ``scale``: noise of one pair (log-ratio)."""
-    total = (math.log(family / protocol.alpha) + 2.0) / (protocol.max_pairs + protocol.confirm_max_pairs)
-    screen = (math.log(protocol.screen_evidence) + 1.5) / protocol.max_pairs
-    return max(protocol.min_gain, math.expm1(scale * math.sqrt(2.0 * max(total, screen))))
+    """About the gain that the whole budget finds 4 times of 5; ``scale``: noise of one pair (log-ratio).
+
+    Growth of the evidence, x^2 / 2 scale^2 a pair, against what is needed; the margin was fitted to
+    simulations.
+    """
+    needed = math.log(family / protocol.alpha) + POWER_MARGIN
+    pairs = protocol.max_pairs + protocol.confirm_max_pairs
+    return max(protocol.min_gain, math.expm1(scale * math.sqrt(2.0 * needed / pairs)))
+
+
+def hopeful_gain(scale: float, family: int, protocol: Protocol) -> float:
+    """The least gain worth going on for: ``min_gain``, or what this noise leaves some hope for."""
+    return max(protocol.min_gain, HOPEFUL * smallest_detectable_gain(scale, family, protocol))
 
 
 def slow_tail(pairs: Sequence[Pair]) -> dict[str, Any]:

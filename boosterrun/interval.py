@@ -28,37 +28,35 @@ def t_quantile(df: int) -> float:
 
 
 def hodges_lehmann(x: Sequence[float] | Array) -> float:
-    """Median of the means of all pairs of values, each with itself too: robust, nearly as sharp as the mean."""
+    """Median of the means of all pairs of values, each with itself too: robust, about as sharp as a mean."""
     values = np.asarray(x, dtype=np.float64)
     i, j = np.triu_indices(values.size)
     return float(np.median((values[i] + values[j]) / 2))
 
 
 def prediction_interval(
-    sessions: Sequence[Sequence[float]], scale: float, process_spread: float
+    sessions: Sequence[Sequence[float] | Array], scale: float, freedom: int, process_spread: float
 ) -> tuple[float, float]:
     """Where a repetition of the measurement in new processes falls 19 times of 20: (low, high) log-ratio.
 
-    ``sessions``: log-ratios by process pair, two in all at least; ``scale``: the known noise of one pair, or
-    0. Two levels: the spread between the sessions' own estimates carries both the noise within a session and
-    the differences between fresh processes; it is never taken below the noise within. One session alone says
-    nothing about other processes: ``process_spread`` (a standard deviation) stands in for what was not
-    measured.
+    ``sessions``: log-ratios by process pair, two in all at least. ``scale``: the noise of one pair as known
+    before, with so many degrees of ``freedom`` (0: not known). Two levels: the spread between the sessions'
+    own estimates carries both the noise within a session and the differences between fresh processes; the
+    interval is never narrower than the noise within explains. One session alone says nothing about other
+    processes: ``process_spread`` (a standard deviation) stands in for what was not measured.
     """
     arrays = [np.asarray(s, dtype=np.float64) for s in sessions if len(s)]
     pooled = np.concatenate(arrays)
-    centre = hodges_lehmann(pooled)
-    residuals = np.concatenate([a - np.median(a) for a in arrays])
-    freedom = max(1, pooled.size - len(arrays))
-    within = MAD_TO_SD * float(np.median(np.abs(residuals))) * math.sqrt(pooled.size / freedom)
-    within = max(within, scale)
-    m = len(arrays)
+    m, n = len(arrays), pooled.size
+    own = max(1, n - m)
+    deviations = np.abs(np.concatenate([a - np.median(a) for a in arrays]))
+    variance = (MAD_TO_SD * float(np.median(deviations))) ** 2 * n / own
+    variance = (own * variance + freedom * scale**2) / (own + freedom)
     if m == 1:
-        spread = math.sqrt(within**2 / pooled.size + process_spread**2)
-        half = t_quantile(freedom) * spread * math.sqrt(2.0)
+        half = t_quantile(own + freedom) * math.sqrt(2.0 * (variance / n + process_spread**2))
     else:
-        means = [hodges_lehmann(a) for a in arrays]
-        floor = within / math.sqrt(pooled.size / m)
-        spread = max(float(np.std(means, ddof=1)), floor)
-        half = t_quantile(m - 1) * spread * math.sqrt(2.0 / m)
+        between = float(np.std([hodges_lehmann(a) for a in arrays], ddof=1))
+        within = t_quantile(own + freedom) * math.sqrt(variance * m / n)
+        half = max(t_quantile(m - 1) * between, within) * math.sqrt(2.0 / m)
+    centre = hodges_lehmann(pooled)
     return centre - half, centre + half
