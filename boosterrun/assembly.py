@@ -32,8 +32,6 @@ _REFUSED = {
     "optf": "list the options in flags",
     "input-as-string": "set ptx",
     "ias": "set ptx",
-    "disable-warnings": "warnings are read",
-    "w": "warnings are read",
     "help": "it assembles nothing",
     "h": "it assembles nothing",
     "version": "it assembles nothing",

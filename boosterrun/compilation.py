@@ -38,7 +38,9 @@ _REASONS = (
         "toolchain_mismatch",
     ),
 )
-_SPEAKS = re.compile(r"\b(error|fatal|warning|fault|died|dumped)\b|Assertion|terminate", re.IGNORECASE)
+_SPEAKS = re.compile(
+    r"\b(error|fatal|warning|fault|died|dumped|invalid|not supported)\b|Assertion|terminate", re.IGNORECASE
+)
 
 
 def classify(completed: Completed, acf: Path | None) -> tuple[str, str] | None:
