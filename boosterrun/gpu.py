@@ -7,7 +7,7 @@ missing driver or an unsupported query, and nothing here creates a CUDA context.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypedDict
 
@@ -206,6 +206,15 @@ def snapshot(devices: Sequence[int | str] | None = None) -> dict[str, Any]:
         "devices": [_describe(nvml, handle) for handle in handles.values() if handle is not None],
         "error": f"NVML cannot open device {', '.join(missing)}" if missing else None,
     }
+
+
+def visible_device(environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return index, uuid, name and capability of the first GPU that a program with this environment sees."""
+    first = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    devices = snapshot([first])["devices"] if first and first != "-1" else []
+    return (
+        {key: devices[0][key] for key in ("index", "uuid", "name", "compute_capability")} if devices else None
+    )
 
 
 def light(device: int | str = 0) -> Light | None:

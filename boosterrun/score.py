@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from boosterrun.errors import BoosterrunError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import FrameType
 
     from boosterrun.config import ScoreConfig
@@ -125,6 +126,16 @@ def parse(text: str, config: ScoreConfig, *, deadline: float = _DEADLINE) -> lis
         if config.regex is not None:
             return _by_regex(text, config)
         return _by_json(text, config)
+
+
+def read(path: Path) -> str:
+    """Return the part of a file that `parse` looks at. Raises ScoreError when it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - MAX_TEXT))
+            return stream.read(MAX_TEXT).decode(errors="replace")
+    except OSError as error:
+        raise ScoreError(f"the launch left no {path.name}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
