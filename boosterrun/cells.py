@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 TEXT_LIMIT = 16_000
 """Characters of one cell; spreadsheets hold 32,767 UTF-16 units, and a guard can add half as many again."""
@@ -20,7 +21,8 @@ _MISSING = r"(#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|-?(NaN|nan)|<NA>|N/A|n/a|NA|NULL|
 _LIKE_MISSING = re.compile(f"'*{_MISSING}")
 _GUARDED_MISSING = re.compile(f"'+{_MISSING}")
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_PLAIN = re.compile(r"[A-Za-z0-9_.:/%()=+-]([A-Za-z0-9_.:/%()=+ -]*[A-Za-z0-9_.:/%()=+-])?")
+# Needs neither guard nor quotes, words that are like a missing value apart.
+_PLAIN = re.compile(r"[A-Za-z0-9_./(]([A-Za-z0-9_.:/%()=+ -]*[A-Za-z0-9_.:/%()=+-])?")
 
 
 def cell(value: str | float | bool | None) -> str:
@@ -31,8 +33,17 @@ def cell(value: str | float | bool | None) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    text = guard(clean(value))
-    return text if _PLAIN.fullmatch(text) else '"' + text.replace('"', '""') + '"' if text else ""
+    return _text_cell(value)
+
+
+@lru_cache(maxsize=1024)
+def _text_cell(text: str) -> str:
+    if not _PLAIN.fullmatch(text) or len(text) > TEXT_LIMIT:
+        text = clean(text)
+    elif not _LIKE_MISSING.fullmatch(text):
+        return text
+    text = guard(text)
+    return '"' + text.replace('"', '""') + '"' if text else ""
 
 
 def clean(text: str) -> str:

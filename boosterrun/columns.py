@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +77,10 @@ def _framework(entry: Entry) -> str | None:
 def _input_shape(entry: Entry) -> str | None:
     if not entry.shape:
         return None
-    params = ", ".join(f"{key}={value}" for key, value in entry.shape["params"].items())
+    params = ", ".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in entry.shape["params"].items()
+    )
     name: str = entry.shape["name"]
     return f"{name} ({params})" if params else name
 

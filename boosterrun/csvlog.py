@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,22 +42,30 @@ def read_log(path: Path) -> pd.DataFrame:
     """
     import pandas as pd  # noqa: PLC0415  (slow, and only needed here)
 
-    kinds = {"text": "string", "number": "float64", "integer": "Int64", "boolean": "boolean"}
     try:
-        log = pd.read_csv(
-            path,
-            dtype={column.name: kinds[column.kind] for column in COLUMNS},
-            keep_default_na=False,
-            na_values=[""],
-            float_precision="round_trip",
-            encoding="utf-8",
-        )
+        # As text first: how pandas parses numbers differs between its versions, and is not always exact.
+        log = pd.read_csv(path, dtype=object, keep_default_na=False, na_values=[""], encoding="utf-8")
+        missing = [column.name for column in COLUMNS if column.name not in log.columns]
+        if missing:
+            raise UsageError(f"{path} is no log: it has no column {missing[0]}", _ADVICE)
+        for column in COLUMNS:
+            parse, dtype = _KINDS[column.kind]
+            log[column.name] = log[column.name].map(parse, na_action="ignore").astype(dtype)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a log: {error}", "Name a booster-pack-log.csv") from error
-    missing = [column.name for column in COLUMNS if column.name not in log.columns]
-    if missing:
-        raise UsageError(f"{path} is no log: it has no column {missing[0]}", "Name a booster-pack-log.csv")
-    for column in COLUMNS:
-        if column.kind == "text":
-            log[column.name] = log[column.name].map(unguard, na_action="ignore").astype("string")
+        raise UsageError(f"{path} cannot be read as a log: {error}", _ADVICE) from error
     return log
+
+
+def _truth(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(f"neither true nor false: {text!r}")
+    return text == "true"
+
+
+_ADVICE = f"Name a {FILENAME}"
+_KINDS: dict[str, tuple[Callable[[str], object], Any]] = {
+    "text": (unguard, "string"),
+    "number": (float, "float64"),
+    "integer": (int, "Int64"),
+    "boolean": (_truth, "boolean"),
+}

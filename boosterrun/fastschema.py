@@ -14,14 +14,14 @@ from typing import Any
 Predicate = Callable[[Any], bool]
 
 _ANNOTATIONS = frozenset({"$schema", "$id", "$defs", "title", "description"})
-_TYPES: dict[str, Predicate] = {
-    "object": lambda value: type(value) is dict,
-    "array": lambda value: type(value) is list,
-    "string": lambda value: type(value) is str,
-    "number": lambda value: type(value) is float or type(value) is int,
-    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
-    "boolean": lambda value: type(value) is bool,
-    "null": lambda value: value is None,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "number": (float, int),
+    "integer": (int,),  # and floats without a fraction
+    "boolean": (bool,),
+    "null": (type(None),),
 }
 
 
@@ -130,10 +130,11 @@ def _all(parts: list[Predicate]) -> Predicate:
 
 
 def _type(names: str | list[str]) -> Predicate:
-    tests = [_TYPES[name] for name in ([names] if isinstance(names, str) else names)]
-    if len(tests) == 1:
-        return tests[0]
-    return lambda value: any(test(value) for test in tests)
+    names = [names] if isinstance(names, str) else names
+    kinds = frozenset(kind for name in names for kind in _TYPES[name])
+    if "integer" in names:
+        return lambda value: type(value) in kinds or (type(value) is float and value.is_integer())
+    return lambda value: type(value) in kinds
 
 
 def _one_of(choices: Iterable[Any]) -> Predicate:
