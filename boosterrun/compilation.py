@@ -8,8 +8,8 @@ from pathlib import Path
 
 from boosterrun.process import Completed
 
-_MAX_LINES = 12
-_MAX_CHARACTERS = 1500
+_MAX_LINES = 3
+_MAX_CHARACTERS = 1000
 
 _ENVIRONMENT = re.compile(
     r"No space left on device|Failed to write to out|Output file '.*' could not be opened|Disk quota exceeded"
@@ -77,9 +77,13 @@ def environment_fault(completed: Completed) -> str | None:
 def words(text: str) -> str:
     """Return the lines in which a compiler complains, else its last ones, as one line of bounded length."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    chosen = [line for line in lines if _SPEAKS.search(line)][:_MAX_LINES] or lines[-3:]
-    said = "; ".join(re.sub(r"\s+", " ", line) for line in dict.fromkeys(chosen))
-    return said if len(said) <= _MAX_CHARACTERS else said[: _MAX_CHARACTERS - 4] + " ..."
+    complaints = list(dict.fromkeys(line for line in lines if _SPEAKS.search(line)))
+    chosen = complaints[:_MAX_LINES] or lines[-_MAX_LINES:]
+    said = "; ".join(re.sub(r"\s+", " ", line) for line in chosen)
+    if len(said) > _MAX_CHARACTERS:
+        said = said[: _MAX_CHARACTERS - 4] + " ..."
+    more = len(complaints) - _MAX_LINES
+    return f"{said}; and {more} more" if more > 0 else said
 
 
 def _reason(completed: Completed, text: str, acf: Path | None) -> str | None:

@@ -249,12 +249,13 @@ def _summary(decision: str, records: Sequence[dict[str, Any]]) -> str:
     shown = max(chosen, key=lambda record: abs(record["gain"] or 0.0))
     if decision in (_IDENTICAL, _NO_DIFFERENCE) or len(records) == 1:
         return str(shown["message"])
-    return f"{shown['name']}: {shown['message']}; {decision} in {len(chosen)} of {len(records)} shapes"
+    share = f"{decision.removeprefix(_REJECTED)} in {len(chosen)} of {len(records)} shapes"
+    return f"{shown['name']}: {shown['message']}; {share}"
 
 
 def _together(tasks: Sequence[Callable[[], dict[str, Any]]], marker: str) -> list[dict[str, Any]]:
     """Run tasks in threads; when one raises, or this thread is interrupted, end what the others started."""
-    with ThreadPoolExecutor(min(len(tasks), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(tasks), len(os.sched_getaffinity(0)))) as pool:
         futures: list[Future[dict[str, Any]]] = [pool.submit(task) for task in tasks]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:

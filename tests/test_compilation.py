@@ -159,8 +159,14 @@ def test_a_machine_at_fault(tmp_path: Path) -> None:
 def test_words_are_one_bounded_line(text: str) -> None:
     said = compilation.words(text)
     assert len(said.splitlines()) <= 1
-    assert len(said) <= 1500
+    assert len(said) <= 1050
     assert bool(said) == any(line.strip() for line in text.splitlines())
+
+
+def test_words_of_many_complaints() -> None:
+    text = "".join(f"k.ptx, line {number}; error   : No\n" * 2 for number in range(9))
+    assert compilation.words(text).startswith("k.ptx, line 0; error : No; k.ptx, line 1;")
+    assert compilation.words(text).endswith("line 2; error : No; and 6 more")
 
 
 def test_words_leave_out_what_is_no_complaint() -> None:
