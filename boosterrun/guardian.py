@@ -11,8 +11,6 @@ import signal
 import sys
 import time
 
-_PAUSE = 0.05
-
 
 def marked(marker: bytes) -> list[int]:
     """Return the ids of the living processes that have ``marker`` (``NAME=value``), this one excepted.
@@ -54,9 +52,10 @@ def _has(pid: int, marker: bytes) -> bool:
         return False
 
 
-def kill_marked(marker: bytes, *, patience: float, clean_scans: int = 1) -> list[int]:
-    """SIGKILL every process with ``marker`` until ``clean_scans`` scans in a row find none.
+def kill_marked(marker: bytes, *, patience: float, clean_scans: int = 2, pause: float = 0.001) -> list[int]:
+    """SIGKILL every process with ``marker`` until ``clean_scans`` scans in a row, ``pause`` apart, find none.
 
+    One scan is not enough: a process that forks and exits while /proc is read is not seen, nor is its child.
     ``patience`` bounds the whole in seconds. Returns the ids that were still found in the last scan.
     """
     deadline = time.monotonic() + patience
@@ -68,7 +67,7 @@ def kill_marked(marker: bytes, *, patience: float, clean_scans: int = 1) -> list
         clean = 0 if found else clean + 1
         if clean >= clean_scans or time.monotonic() >= deadline:
             return found
-        time.sleep(_PAUSE if clean else _PAUSE / 10)
+        time.sleep(pause)
 
 
 def _kill(pid: int, marker: bytes) -> None:
@@ -102,7 +101,7 @@ def main() -> None:
     os.closerange(3, 1024)  # nothing inherited may be kept open by us
     while os.read(0, 4096):
         pass
-    kill_marked(sys.argv[1].encode(), patience=60.0, clean_scans=3)
+    kill_marked(sys.argv[1].encode(), patience=60.0, clean_scans=4, pause=0.03)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def samples(result: dict[str, Any]) -> Samples:
     values = [None if v is None else _number(v, "a sample") for v in _field(result, "values", list)]
     if not values:
         raise ProtocolError("there are no samples")
-    if any(v is not None and v <= 0 for v in values):
+    if any(v is not None and not 0 < v < math.inf for v in values):
         raise ProtocolError("a sample is not above zero")
     timer = _field(result, "timer", str)
     if not timer or len(timer) > _TIMER_NAME_LIMIT:

@@ -185,7 +185,7 @@ def _error(operation: str, error: BaseException) -> dict[str, Any]:
     else:
         words = _words(error)
         trace = _short("".join(traceback.format_exception(error, limit=-12)), _TRACEBACK)
-    fatal = _context_lost(words)
+    fatal = operation == "hello" or _context_lost(words)
     kind: FailureKind = "runtime_error"
     if operation == "hello":
         kind = "start_error"

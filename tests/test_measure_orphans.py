@@ -1,0 +1,82 @@
+"""Kill the runner of two sides at random moments: nothing that it started may be left."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+CASE = f"{Path(__file__).with_name('cases_of_sides.py')}:make"
+
+RUNNER = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from boosterrun import process
+from boosterrun.measure.api import SideSpec
+from boosterrun.measure.side import WorkerSide
+
+work, case, mark = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+timeouts = SimpleNamespace(start=60, build=60, check=60, sample=60, grace=1)
+for job in range(1000):
+    sides = [
+        WorkerSide(
+            SideSpec(name, None, None, work / name, {"BOOSTERRUN_TEST": mark}, case,
+                     {"stage": "make", "action": action}),
+            timeouts,
+        )
+        for name, action in (("baseline", "orphan"), ("candidate", "daemon"))
+    ]
+    for side in sides:
+        side.start()
+        side.build("s", {})
+        print("built", flush=True)
+    for pair in range(20):
+        for side in sides:
+            side.sample("s", 5, "auto")
+    for side in sides:
+        side.close()
+"""
+
+
+def survivors(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if f"BOOSTERRUN_TEST={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_kill_9_of_the_runner_leaves_nothing(tmp_path: Path, group: int) -> None:
+    script = tmp_path / "runner.py"
+    script.write_text(textwrap.dedent(RUNNER))
+    moments = random.Random(group)
+    seen = 0
+    for number in range(5):
+        mark = uuid.uuid4().hex
+        # The first moments of all: import, start, build; later ones: timing, closing, the next job.
+        with subprocess.Popen(
+            [sys.executable, script, tmp_path / str(number), CASE, mark],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as program:
+            time.sleep(moments.uniform(0.05, 1.5))
+            seen += len(survivors(mark))
+            program.kill()
+            assert program.stderr is not None
+            assert program.stderr.read() == b""
+        deadline = time.monotonic() + 5
+        while survivors(mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not survivors(mark)
+    assert seen > 0  # there was something to kill
