@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from boosterrun.config import SHIPPED
 from boosterrun.errors import PackError
-from boosterrun.packs.manifest import filename_problem, parse
+from boosterrun.packs.manifest import check, filename_problem, parse
 
 with ZipFile(SHIPPED / "packs/booster-pack-sample.zip") as _zip:
     SAMPLE = _zip.read("booster-pack-sample/booster-pack-manifest.json")
@@ -69,7 +69,41 @@ def test_stages_are_required_when_the_pack_has_both() -> None:
         parsed(document)
 
 
-@pytest.mark.parametrize("key", sorted(sample()))
+FOR_PEOPLE = {"description", "created_by", "caveats", "validation_summary", "notice"}
+
+
+@pytest.mark.parametrize("key", sorted(FOR_PEOPLE))
+def test_what_only_people_read_may_be_absent(key: str) -> None:
+    document = sample()
+    del document[key]
+    manifest = parsed(document)
+    assert manifest.absent == (key,)
+    assert not getattr(manifest, key)
+
+
+def test_every_problem_is_reported() -> None:
+    document = sample()
+    document["cuda_version"] = "13"
+    document["acfs"][1]["sha256"] = "x"
+    document["acfs"][2]["size_bytes"] = 0
+    found: list[PackError] = []
+    assert check(json.dumps(document).encode(), "here", found.append) is None
+    assert [problem.message.split(": ")[1] for problem in found] == [
+        "$.cuda_version",
+        "$.acfs[1].sha256",
+        "$.acfs[2].size_bytes",
+    ]
+    document = sample()
+    document["acfs"][1]["filename"] = "../x.acf"
+    document["acfs"][3]["filename"] = document["acfs"][2]["filename"].upper()
+    found = []
+    manifest = check(json.dumps(document).encode(), "here", found.append)
+    assert manifest is not None
+    assert len(manifest.acfs) == 23
+    assert ["path" in problem.message or "twice" in problem.message for problem in found] == [True, True]
+
+
+@pytest.mark.parametrize("key", sorted(sample().keys() - FOR_PEOPLE))
 def test_each_key_is_required(key: str) -> None:
     document = sample()
     del document[key]
@@ -77,7 +111,7 @@ def test_each_key_is_required(key: str) -> None:
         parsed(document)
 
 
-@pytest.mark.parametrize("key", ["filename", "sha256", "size_bytes", "description"])
+@pytest.mark.parametrize("key", ["filename", "sha256", "size_bytes"])
 def test_each_key_of_an_acf_is_required(key: str) -> None:
     document = sample()
     del document["acfs"][5][key]

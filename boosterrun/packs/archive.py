@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from boosterrun.errors import PackError
 from boosterrun.packs.names import printable
+from boosterrun.packs.report import Report, stop
 
 MAX_MEMBERS = 20_000
 MAX_TOTAL = 256 << 20
@@ -35,10 +36,10 @@ _BROKEN = (
 class Archive:
     """The files of a zip that passed the checks, by name; all paths are relative and stay inside."""
 
-    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
+    def __init__(self, path: Path, file: zipfile.ZipFile, report: Report = stop) -> None:
         self.path = path
         self._file = file
-        self._members = _checked(path, file.infolist())
+        self._members = _checked(path, file.infolist(), report)
 
     @property
     def members(self) -> frozenset[str]:
@@ -67,8 +68,8 @@ class Archive:
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
-    """Open the zip at ``path``, check its directory, and close it at the end.
+def open_archive(path: Path, report: Report = stop) -> Iterator[Archive]:
+    """Open the zip at ``path``, check its directory, and close it at the end; bad members go to ``report``.
 
     Raises:
         PackError: no zip, truncated, encrypted, too large, or with a member that is not read here: a path
@@ -85,7 +86,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
                 f"{printable(str(path))}: not a readable zip: {printable(str(error))}", _ADVICE
             ) from None
         with file:
-            yield Archive(path, file)
+            yield Archive(path, file, report)
 
 
 def _check_directory_size(path: Path, raw: BinaryIO) -> None:
@@ -105,7 +106,7 @@ def _check_directory_size(path: Path, raw: BinaryIO) -> None:
     raw.seek(0)
 
 
-def _checked(path: Path, infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+def _checked(path: Path, infos: list[zipfile.ZipInfo], report: Report) -> dict[str, zipfile.ZipInfo]:
     if len(infos) > MAX_MEMBERS:
         raise PackError(f"{printable(str(path))}: more than {MAX_MEMBERS} members", _ADVICE)
     if sum(info.file_size for info in infos) > MAX_TOTAL:
@@ -114,11 +115,13 @@ def _checked(path: Path, infos: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipI
     seen: set[str] = set()
     for info in infos:
         if problem := _problem(info):
-            raise _refusal(path, info.orig_filename, problem)
+            report(_refusal(path, info.orig_filename, problem))
+            continue
         # Case and trailing slash do not make two names different: on some disks they are one file.
         folded = info.filename.rstrip("/").casefold()
         if folded in seen:
-            raise _refusal(path, info.orig_filename, "appears twice (capitals do not count)")
+            report(_refusal(path, info.orig_filename, "appears twice (capitals do not count)"))
+            continue
         seen.add(folded)
         if not info.is_dir():
             members[info.filename] = info

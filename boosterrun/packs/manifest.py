@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from boosterrun.errors import PackError
 from boosterrun.packs.names import SUFFIX, is_one_line, printable
+from boosterrun.packs.report import Report, stop
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 MANIFEST_NAME = "booster-pack-manifest.json"
 SCHEMA_VERSION = 1
+_FOR_PEOPLE = ("description", "created_by", "caveats", "validation_summary", "notice")
 STAGES = {"nvcc": ("nvcc",), "ptxas": ("ptxas",), "both": ("nvcc", "ptxas")}
 
 
@@ -33,7 +35,10 @@ class ManifestAcf:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest that passed every check which needs no file besides it; ``sha256`` is that of its bytes."""
+    """A manifest that passed every check which needs no file besides it; ``sha256`` is that of its bytes.
+
+    Texts that only people read may be absent from a manifest; they are empty here, and listed in ``absent``.
+    """
 
     sha256: str
     pack_id: str
@@ -47,9 +52,10 @@ class Manifest:
     cuda_version: str
     supported_gpus: tuple[str, ...]
     caveats: tuple[str, ...]
-    validation_summary: dict[str, Any] | str
-    notice: str
+    validation_summary: dict[str, Any] | list[Any] | str
+    notice: str | None
     acfs: tuple[ManifestAcf, ...]
+    absent: tuple[str, ...]
 
 
 def parse(data: bytes, where: str) -> Manifest:
@@ -59,14 +65,26 @@ def parse(data: bytes, where: str) -> Manifest:
         PackError: not UTF-8, no JSON, of another schema version, a key missing or of the wrong type or
             value (told with its path inside the JSON), or two entries with one file name.
     """
-    document = _load(data, where)
+    manifest = check(data, where, stop)
+    assert manifest is not None  # noqa: S101 (for the type checker: a problem has been raised)
+    return manifest
+
+
+def check(data: bytes, where: str, report: Report) -> Manifest | None:
+    """Return the manifest, after handing every problem of ``data`` to ``report``; None if it is of no use."""
+    try:
+        document = load_json(data, where)
+    except PackError as unreadable:
+        report(unreadable)
+        return None
     version = document.get("schema_version")
     if isinstance(version, int) and version != SCHEMA_VERSION:
-        raise PackError(
-            f"{where}: $.schema_version is {printable(str(version))}, and only {SCHEMA_VERSION} is known",
-            "Use a newer boosterrun, or an older release of the pack",
-        )
-    _check_schema(document, where)
+        problem = f"$.schema_version is {printable(str(version))}, and only {SCHEMA_VERSION} is known"
+        report(PackError(f"{where}: {problem}", "Use a newer boosterrun, or an older release of the pack"))
+        return None
+    if not conforms(document, "pack-manifest.json", where, report):
+        return None
+    _check_names(document, where, report)
     return Manifest(
         sha256=hashlib.sha256(data).hexdigest(),
         **{
@@ -75,19 +93,20 @@ def parse(data: bytes, where: str) -> Manifest:
                 "pack_id",
                 "pack_type",
                 "display_name",
-                "description",
-                "created_by",
                 "release_tag",
                 "catalog_version",
                 "controls_stage",
                 "cuda_version",
-                "validation_summary",
-                "notice",
             )
         },
+        description=document.get("description", ""),
+        created_by=document.get("created_by", ""),
+        validation_summary=document.get("validation_summary", ""),
+        notice=document.get("notice"),
         supported_gpus=tuple(document["supported_gpus"]),
-        caveats=tuple(document["caveats"]),
-        acfs=_acfs(document, where),
+        caveats=tuple(document.get("caveats", ())),
+        acfs=_acfs(document),
+        absent=tuple(key for key in _FOR_PEOPLE if key not in document),
     )
 
 
@@ -106,7 +125,8 @@ def filename_problem(name: str) -> str | None:
     return None
 
 
-def _load(data: bytes, where: str) -> dict[str, Any]:
+def load_json(data: bytes, where: str) -> dict[str, Any]:
+    """Return the JSON object that is ``data``; PackError for anything else, doubled keys and NaN included."""
     try:
         document = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant)
         # Lone surrogates, written as escapes, could be put into no result and no log.
@@ -133,45 +153,52 @@ def _no_constant(name: str) -> None:
 
 
 @cache
-def _validator() -> Validator:
+def _validator(schema: str) -> Validator:
     from jsonschema import Draft202012Validator  # noqa: PLC0415 (0.1 s, only where a manifest is read)
 
-    schema = json.loads(files("boosterrun").joinpath("schema/pack-manifest.json").read_text(encoding="utf-8"))
-    return Draft202012Validator(schema)
+    text = files("boosterrun").joinpath("schema", schema).read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
 
 
-def _check_schema(document: dict[str, Any], where: str) -> None:
-    error = next(iter(_validator().iter_errors(document)), None)
-    if error is not None:
+def conforms(document: dict[str, Any], schema: str, where: str, report: Report) -> bool:
+    """Tell whether ``document`` follows the shipped ``schema``; report each place where it does not."""
+    good = True
+    for error in _validator(schema).iter_errors(document):
+        good = False
         reason = printable(error.message) if len(error.message) < 500 else f"fails {error.validator!r}"
-        raise PackError(
-            f"{where}: {printable(error.json_path)}: {reason}",
-            "The pack breaks its format: get it again or tell its maker",
+        report(
+            PackError(
+                f"{where}: {printable(error.json_path)}: {reason}",
+                "The pack breaks its format: get it again or tell its maker",
+            )
         )
+    return good
 
 
-def _acfs(document: dict[str, Any], where: str) -> tuple[ManifestAcf, ...]:
-    default = STAGES[document["controls_stage"]]
+def _check_names(document: dict[str, Any], where: str, report: Report) -> None:
     seen: dict[str, int] = {}
-    entries = []
     for index, entry in enumerate(document["acfs"]):
         name = entry["filename"]
         at = f"{where}: $.acfs[{index}]"
         if problem := filename_problem(name):
-            raise PackError(f"{at}.filename: '{printable(name)}' {problem}", "Tell the maker of the pack")
+            report(PackError(f"{at}.filename: '{printable(name)}' {problem}", "Tell the maker of the pack"))
         first = seen.setdefault(name.casefold(), index)
         if first != index:
-            raise PackError(
-                f"{at}.filename: '{printable(name)}' is listed twice (also as $.acfs[{first}])",
-                "Tell the maker of the pack",
-            )
-        entries.append(
-            ManifestAcf(
-                filename=name,
-                sha256=entry["sha256"],
-                size_bytes=int(entry["size_bytes"]),
-                compiler_stages=tuple(entry.get("compiler_stages", default)),
-                description=entry["description"],
-            )
+            twice = f"'{printable(name)}' is listed twice (also as $.acfs[{first}])"
+            report(PackError(f"{at}.filename: {twice}", "Tell the maker of the pack"))
+
+
+def _acfs(document: dict[str, Any]) -> tuple[ManifestAcf, ...]:
+    """The entries whose names are fit to be looked for."""
+    default = STAGES[document["controls_stage"]]
+    return tuple(
+        ManifestAcf(
+            filename=entry["filename"],
+            sha256=entry["sha256"],
+            size_bytes=int(entry["size_bytes"]),
+            compiler_stages=tuple(entry.get("compiler_stages", default)),
+            description=entry.get("description", ""),
         )
-    return tuple(entries)
+        for entry in document["acfs"]
+        if filename_problem(entry["filename"]) is None
+    )

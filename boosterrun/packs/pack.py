@@ -15,6 +15,7 @@ from boosterrun.packs.archive import Archive, open_archive
 from boosterrun.packs.folder import Folder
 from boosterrun.packs.manifest import MANIFEST_NAME, Manifest
 from boosterrun.packs.names import printable
+from boosterrun.packs.report import Report, stop
 
 MAX_ACF = 16 << 20
 
@@ -81,14 +82,14 @@ class Pack:
 
 
 @contextmanager
-def container(path: Path) -> Iterator[Folder | Archive]:
+def container(path: Path, report: Report = stop) -> Iterator[Folder | Archive]:
     """Open the directory or zip at ``path``; whatever the system says against it becomes a PackError."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             yield Folder(path, MANIFEST_NAME)
         elif stat.S_ISREG(mode):
-            with open_archive(path) as archive:
+            with open_archive(path, report) as archive:
                 yield archive
         else:
             raise PackError(

@@ -12,9 +12,10 @@ from pathlib import Path
 from boosterrun.errors import PackError
 from boosterrun.packs.archive import MAX_MEMBERS, MAX_TOTAL, Archive
 from boosterrun.packs.folder import Folder
-from boosterrun.packs.manifest import MANIFEST_NAME, STAGES, Manifest, ManifestAcf, parse
+from boosterrun.packs.manifest import MANIFEST_NAME, STAGES, Manifest, ManifestAcf, check
 from boosterrun.packs.names import is_acf, is_one_line, option_id, printable
 from boosterrun.packs.pack import MAX_ACF, Acf, Pack, container, unreadable
+from boosterrun.packs.report import Report, stop
 
 MAX_MANIFEST = 4 << 20
 _CUDA_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
@@ -65,26 +66,50 @@ def _open(path: Path, cuda_version: str | None, stage: str | None, name: str | N
             f"{shown}: cuda_version '{printable(cuda_version)}' is no version", "Write it like 13.3"
         )
     with container(path) as box:
-        manifests = sorted(m for m in box.members if m.rpartition("/")[2] == MANIFEST_NAME)
-        if len(manifests) > 1:
-            some = ", ".join(map(printable, manifests[:4]))
-            raise PackError(f"{shown}: holds {len(manifests)} packs: {some}", "Give the path of one pack")
-        if manifests:
-            return _with_manifest(box, manifests[0], cuda_version, stage)
-        return _loose(box, cuda_version, stage or "ptxas", name)
+        pack = _read(box, cuda_version, stage, name, stop)
+    assert pack is not None  # noqa: S101 (for the type checker: a problem has been raised)
+    return pack
 
 
-def _with_manifest(box: Folder | Archive, member: str, cuda_version: str | None, stage: str | None) -> Pack:
+def inspect(path: Path, report: Report) -> Pack | None:
+    """Do what opening a pack does, but hand every problem to ``report``; None if nothing is left of it."""
+    try:
+        path = path.expanduser().absolute()
+        with container(path, report) as box:
+            return _read(box, None, None, None, report)
+    except (ValueError, RuntimeError) as error:
+        report(unreadable(path, error))
+    except PackError as problem:
+        report(problem)
+    return None
+
+
+def _read(
+    box: Folder | Archive, cuda_version: str | None, stage: str | None, name: str | None, report: Report
+) -> Pack | None:
     shown = printable(str(box.path))
-    manifest = parse(box.read(member, MAX_MANIFEST), f"{shown}: {printable(member)}")
+    manifests = sorted(m for m in box.members if m.rpartition("/")[2] == MANIFEST_NAME)
+    if len(manifests) > 1:
+        some = ", ".join(map(printable, manifests[:4]))
+        raise PackError(f"{shown}: holds {len(manifests)} packs: {some}", "Give the path of one pack")
+    if manifests:
+        return _with_manifest(box, manifests[0], cuda_version, stage, report)
+    return _loose(box, cuda_version, stage or "ptxas", name, report)
+
+
+def _with_manifest(
+    box: Folder | Archive, member: str, cuda_version: str | None, stage: str | None, report: Report
+) -> Pack | None:
+    shown = printable(str(box.path))
+    manifest = check(box.read(member, MAX_MANIFEST), f"{shown}: {printable(member)}", report)
+    if manifest is None:
+        return None
     _check_agreement(shown, manifest, cuda_version, stage)
     prefix = member.removesuffix(MANIFEST_NAME)
     unlisted = {m for m in box.members if is_acf(m)} - {prefix + entry.filename for entry in manifest.acfs}
-    if unlisted:
-        raise PackError(
-            f"{shown}: '{printable(min(unlisted))}' is an ACF that the manifest does not list",
-            "Remove it, or move it to a folder of its own",
-        )
+    for each in sorted(unlisted):
+        problem = f"'{printable(each)}' is an ACF that the manifest does not list"
+        report(PackError(f"{shown}: {problem}", "Remove it, or move it to a folder of its own"))
     return Pack(
         location=box.path,
         pack_id=manifest.pack_id,
@@ -97,12 +122,14 @@ def _with_manifest(box: Folder | Archive, member: str, cuda_version: str | None,
         caveats=manifest.caveats,
         notice=manifest.notice,
         manifest_sha256=manifest.sha256,
-        acfs=_read_all(box, [(prefix + entry.filename, entry) for entry in manifest.acfs], ()),
+        acfs=_read_all(box, [(prefix + entry.filename, entry) for entry in manifest.acfs], (), report),
         manifest=manifest,
     )
 
 
-def _loose(box: Folder | Archive, cuda_version: str | None, stage: str, name: str | None) -> Pack:
+def _loose(
+    box: Folder | Archive, cuda_version: str | None, stage: str, name: str | None, report: Report
+) -> Pack:
     shown = printable(str(box.path))
     if isinstance(box, Archive):
         raise PackError(
@@ -119,7 +146,8 @@ def _loose(box: Folder | Archive, cuda_version: str | None, stage: str, name: st
         raise PackError(f"{shown}: more than {MAX_MEMBERS} ACFs", "Split the folder")
     for member in members:
         if not is_one_line(member):
-            raise PackError(f"{shown}: '{printable(member)}' has control characters in its name", "Rename it")
+            problem = f"'{printable(member)}' has control characters in its name"
+            report(PackError(f"{shown}: {problem}", "Rename it"))
     pack_id = printable(Path(os.path.normpath(box.path)).name) or "acfs"
     return Pack(
         location=box.path,
@@ -133,7 +161,7 @@ def _loose(box: Folder | Archive, cuda_version: str | None, stage: str, name: st
         caveats=(),
         notice=None,
         manifest_sha256=None,
-        acfs=_read_all(box, [(member, None) for member in members], STAGES[stage]),
+        acfs=_read_all(box, [(member, None) for member in members], STAGES[stage], report),
         manifest=None,
     )
 
@@ -152,24 +180,29 @@ def _check_agreement(shown: str, manifest: Manifest, cuda_version: str | None, s
 
 
 def _read_all(
-    box: Folder | Archive, members: list[tuple[str, ManifestAcf | None]], stages: tuple[str, ...]
+    box: Folder | Archive,
+    members: list[tuple[str, ManifestAcf | None]],
+    stages: tuple[str, ...],
+    report: Report,
 ) -> tuple[Acf, ...]:
     """Read and verify the ACFs; ``stages`` are those of the ones without an entry in a manifest."""
     shown = printable(str(box.path))
     acfs: dict[str, Acf] = {}
     total = 0
     for member, entry in members:
-        data = box.read(member, MAX_ACF)
+        try:
+            data = box.read(member, MAX_ACF)
+        except PackError as unread:
+            report(unread)
+            continue
         total += len(data)
         if total > MAX_TOTAL:
             raise PackError(f"{shown}: more than {MAX_TOTAL >> 20} MiB of ACFs", "Split the pack")
         sha256 = hashlib.sha256(data).hexdigest()
         if entry is not None and (len(data), sha256) != (entry.size_bytes, entry.sha256):
             what = "size" if len(data) != entry.size_bytes else "SHA-256"
-            raise PackError(
-                f"{shown}: '{printable(member)}' has another {what} than the manifest says",
-                "It is damaged or was replaced: get the pack again",
-            )
+            problem = f"'{printable(member)}' has another {what} than the manifest says"
+            report(PackError(f"{shown}: {problem}", "It is damaged or was replaced: get the pack again"))
         filename = entry.filename if entry else member
         acf = Acf(
             id=option_id(filename),
@@ -182,9 +215,6 @@ def _read_all(
         )
         other = acfs.setdefault(acf.id.casefold(), acf)
         if other is not acf:
-            raise PackError(
-                f"{shown}: '{printable(other.filename)}' and '{printable(filename)}' would both be "
-                f"acf={acf.id} (capitals do not count)",
-                "Rename one of them",
-            )
+            both = f"'{printable(other.filename)}' and '{printable(filename)}' would both be acf={acf.id}"
+            report(PackError(f"{shown}: {both} (capitals do not count)", "Rename one of them"))
     return tuple(acfs.values())
