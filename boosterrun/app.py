@@ -34,7 +34,6 @@ def preflight(cfg: DictConfig) -> None:
     """
     config = _typed(cfg)
     adapter = base.load(config.workload.adapter)
-    _check_shapes(config.workload)
     adapter.source(config)
     toolchain = adapter.toolchain(config, os.environ)
     if config.acf.id != SELF_TEST:
@@ -186,14 +185,8 @@ def _typed(cfg: DictConfig) -> Config:
             "the workload has no schema",
             "Begin its YAML with `defaults: [/schema/workload/python@_here_, _self_]`",
         )
+    config.workload.shapes = config.workload.shapes or {"default": {}}
     return config
-
-
-def _check_shapes(workload: WorkloadConfig) -> None:
-    if not workload.shapes:
-        raise UsageError(
-            "workload.shapes is empty", "Name at least one shape, e.g. workload.shapes={default: {}}"
-        )
 
 
 def _pack(config: Config) -> packs.Pack:

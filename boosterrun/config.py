@@ -98,7 +98,14 @@ class ProtocolConfig:
     process_spread: float = 0.003
     screen_evidence: float = 20.0
     futility_evidence: float = 5.0
-    require_proof: bool = False
+    require_proof: bool | None = None
+
+
+@dataclass
+class CanaryConfig:
+    """Before a sweep: do ACFs reach the compiler? ``required`` false: a failure warns instead of stopping."""
+
+    required: bool = True
 
 
 @dataclass
@@ -110,11 +117,11 @@ class SweepConfig:
 
 @dataclass
 class WorkloadConfig:
-    """What is compiled and run. ``shapes`` maps a shape's name to the keyword arguments of that shape."""
+    """What is compiled and run. ``shapes`` maps a shape's name to its keyword arguments; none: one, without any."""
 
     name: str = MISSING
     adapter: str = MISSING
-    shapes: dict[str, dict[str, Any]] = field(default_factory=lambda: {"default": {}})
+    shapes: dict[str, dict[str, Any]] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -135,6 +142,13 @@ class PythonWorkload(WorkloadConfig):
     adapter: str = "python"
     case: str = MISSING
     options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class TritonWorkload(PythonWorkload):
+    """Triton kernels, unchanged: a Python case whose compiler gets the ACF by the environment."""
+
+    adapter: str = "triton"
 
 
 @dataclass
@@ -173,6 +187,7 @@ class Config:
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     toolchain: ToolchainConfig = field(default_factory=ToolchainConfig)
     timeouts: TimeoutsConfig = field(default_factory=TimeoutsConfig)
+    canary: CanaryConfig = field(default_factory=CanaryConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
     keep_work: bool = False
