@@ -48,6 +48,15 @@ def _of_shape(*keys: str) -> Callable[[Entry], Any]:
     return lambda entry: _get(entry.shape, *keys)
 
 
+def _candidate(key: str) -> Callable[[Entry], Any]:
+    """From the configuration where the job ended before its ACF was read."""
+    return lambda entry: (
+        _get(entry.result, "acf", key)
+        if entry.result["acf"]
+        else _text(_get(entry.result, "config", "acf", key))
+    )
+
+
 def _pack_release(entry: Entry) -> str | None:
     pack = entry.result["pack"] or {}
     manifest = pack.get("manifest_sha256")
@@ -58,8 +67,14 @@ def _pack_release(entry: Entry) -> str | None:
     )
 
 
-def _gpu_model(entry: Entry) -> str | None:
+def _gpu(entry: Entry) -> Any:
+    """The snapshot before the measurement, where there are two."""
     gpu = entry.result["environment"].get("gpu")
+    return _get(gpu, "before") or gpu
+
+
+def _gpu_model(entry: Entry) -> str | None:
+    gpu = _gpu(entry)
     devices = _get(gpu, "devices")
     found = [_text(_get(one, "name")) for one in (devices if isinstance(devices, list) else [gpu])]
     return " + ".join(dict.fromkeys(name for name in found if name)) or None
@@ -140,8 +155,8 @@ def _commit(entry: Entry) -> str | None:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("acf_filename", "text", "", _of_result("acf", "filename")),
-    Column("acf_sha256", "text", "", _of_result("acf", "sha256")),
+    Column("acf_filename", "text", "", _candidate("filename")),
+    Column("acf_sha256", "text", "", _candidate("sha256")),
     Column("pack_release", "text", "", _pack_release),
     Column(
         "benchmark_command",
@@ -154,7 +169,7 @@ COLUMNS: tuple[Column, ...] = (
         "driver_version",
         "text",
         "",
-        lambda entry: _text(_get(entry.result, "environment", "gpu", "driver_version")),
+        lambda entry: _text(_get(_gpu(entry), "driver_version")),
     ),
     Column("cuda_version", "text", "", _of_result("toolchain", "cuda_version")),
     Column("nvcc_path", "text", "", _of_result("toolchain", "nvcc", "path")),
@@ -189,7 +204,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("pairs_failed", "integer", "pairs", _integer(_of_shape("pairs", "failed"))),
     Column("applied", "text", "", _of_shape("application", "applied")),
     Column("code_identical", "boolean", "", _of_shape("application", "code_identical")),
-    Column("acf_id", "text", "", lambda entry: _get(entry.result, "acf", "id") or "none"),
+    Column("acf_id", "text", "", _candidate("id")),
     Column("pack_id", "text", "", _of_result("pack", "pack_id")),
     Column("pack_manifest_sha256", "text", "", _of_result("pack", "manifest_sha256")),
     Column("workload", "text", "", _of_result("workload", "name")),

@@ -140,4 +140,5 @@ def undecided(*shapes: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def self_test() -> dict[str, Any]:
     """The baseline against itself."""
     decision = record.rejected("no_difference")
-    return result(shape(decision=decision) | {"gain": 0.0}, acf=None, decision=decision)
+    config = {"acf": {"id": "none", "filename": None, "sha256": None}}
+    return result(shape(decision=decision) | {"gain": 0.0}, acf=None, decision=decision, config=config)

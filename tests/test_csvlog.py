@@ -163,6 +163,17 @@ def test_an_undecided_job_has_no_decision_but_an_error() -> None:
     ]
 
 
+def test_a_job_that_could_not_read_its_acf_still_names_it() -> None:
+    named = {"acf": {"id": "a", "filename": "a.acf", "sha256": SHA}}
+    (row,) = rows(undecided(acf=None, pack=None, config=named))
+    assert (row["acf_id"], row["acf_filename"], row["acf_sha256"]) == ("a", "a.acf", SHA)
+
+
+def test_the_driver_is_that_before_the_measurement() -> None:
+    (row,) = rows(result(environment={"gpu": {"before": {"driver_version": "580.10"}, "after": None}}))
+    assert row["driver_version"] == "580.10"
+
+
 def test_a_self_test_names_no_file() -> None:
     (row,) = rows(self_test())
     assert (row["acf_id"], row["acf_filename"], row["acf_sha256"]) == ("none", "", "")
@@ -195,6 +206,8 @@ def test_the_release_is_the_best_that_is_known(pack: dict[str, Any], release: st
     ("gpu", "model"),
     [
         (None, ""),
+        ({"before": {"devices": [{"name": "A"}]}, "after": {"devices": []}}, "A"),
+        ({"before": None, "after": None}, ""),
         ({"devices": [], "error": "no driver"}, ""),
         ({"devices": [{"name": "A"}, {"name": "B"}, {"name": "A"}, {"name": None}]}, "A + B"),
         ({"name": "A"}, "A"),
