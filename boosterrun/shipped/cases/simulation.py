@@ -210,7 +210,7 @@ class Simulation:
         """Do what the compiler does with this candidate: nothing, fail, crash, hang, or take its time."""
         fail = self.behaviour.fail
         if fail == "compile_error":
-            raise RuntimeError("ptxas fatal   : (simulated) Internal compiler error")
+            raise RuntimeError("ptxas error   : (simulated) this kernel does not compile")
         if fail == "crash_build":
             _crash()
         if fail == "hang_build":
