@@ -67,8 +67,8 @@ def collect(roots: Sequence[Path], out: Path | None = None, *, allow_empty: bool
                 if isinstance(found, str):
                     rejected.append((where, found))
                     continue
-                for entry in csvlog.entries(found, where):
-                    log.write(f"{csvlog.line(entry)}\n".encode())
+                for line in csvlog.lines(found, where):
+                    log.write(f"{line}\n".encode())
                     merged.rows += 1
                 if found["status"] == "decided":
                     merged.decisions[found["decision"]] += 1

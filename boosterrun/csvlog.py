@@ -16,20 +16,25 @@ if TYPE_CHECKING:
 FILENAME = "booster-pack-log.csv"
 
 
-def entries(result: dict[str, Any], where: str) -> Iterator[Entry]:
-    """One entry per shape of a valid result, or a single one when no shape was reached."""
-    for shape in result["shapes"] or [{}]:
-        yield Entry(result, shape, where)
-
-
 def header() -> str:
     """The first line of a log, without its end."""
     return ",".join(column.name for column in COLUMNS)
 
 
-def line(entry: Entry) -> str:
-    """One row of a log, without its end; never more than one physical line."""
-    return ",".join(cell(column.value(entry)) for column in COLUMNS)
+def lines(result: dict[str, Any], where: str) -> Iterator[str]:
+    """The rows of a valid result that lies at `where`, without their ends: one per shape, one if it has none.
+
+    A row is never more than one physical line.
+    """
+    cells: list[str] = []
+    for shape in result["shapes"] or [{}]:
+        entry = Entry(result, shape, where)
+        if cells:
+            for index in _PER_SHAPE:
+                cells[index] = cell(COLUMNS[index].value(entry))
+        else:
+            cells = [cell(column.value(entry)) for column in COLUMNS]
+        yield ",".join(cells)
 
 
 def read_log(path: Path) -> pd.DataFrame:
@@ -62,6 +67,7 @@ def _truth(text: str) -> bool:
     return text == "true"
 
 
+_PER_SHAPE = [index for index, column in enumerate(COLUMNS) if column.per_shape]
 _ADVICE = f"Name a {FILENAME}"
 _KINDS: dict[str, tuple[Callable[[str], object], Any]] = {
     "text": (unguard, "string"),

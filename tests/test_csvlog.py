@@ -47,14 +47,14 @@ def rows(*results: dict[str, Any]) -> list[dict[str, str]]:
     assert [record.validate(one) for one in results] == [[] for _ in results]
     lines = [csvlog.header()]
     for one in results:
-        lines += [csvlog.line(entry) for entry in csvlog.entries(one, "a/result.json")]
+        lines += csvlog.lines(one, "a/result.json")
     return list(csv.DictReader(lines, strict=True))
 
 
 def written(folder: Path, *results: dict[str, Any]) -> Path:
     """A log of results."""
     path = folder / "booster-pack-log.csv"
-    lines = [csvlog.line(entry) for one in results for entry in csvlog.entries(one, "a/result.json")]
+    lines = [line for one in results for line in csvlog.lines(one, "a/result.json")]
     path.write_text("\n".join([csvlog.header(), *lines, ""]), encoding="utf-8", newline="")
     return path
 
@@ -142,6 +142,16 @@ def test_a_row_per_shape_has_its_own_decision_beside_the_jobs() -> None:
         ("r128", "KEPT", "KEPT"),
         ("r160", "REJECTED:no_gain", "KEPT"),
     ]
+
+
+def test_no_row_has_anything_of_another_shape() -> None:
+    other = shape("b", "REJECTED:no_gain") | {"kernels": [], "params": {}}
+    other["application"] = {"applied": "unproven", "code_identical": None, "detail": ""}
+    shapes = [timed("a"), other | {"message": "", "metric": "x", "unit": "y", "baseline": None}, timed("c")]
+    alone = [row for one in shapes for row in rows(result(one, decision="REJECTED:no_gain"))]
+    assert rows(result(*shapes, decision="REJECTED:no_gain")) == alone
+    differing = {name for name in alone[0] if len({row[name] for row in alone}) > 1}
+    assert differing == {column.name for column in COLUMNS if column.per_shape}
 
 
 def test_a_job_without_shapes_has_one_row_with_its_decision() -> None:
