@@ -170,7 +170,16 @@ class _Job:
         finished = time.monotonic()
         self.result["job"].update(finished_at=_now(), seconds=round(finished - self.begun, 6))
         try:
-            record.write(self.result, self.folder)
+            try:
+                record.write(self.result, self.folder)
+            except (
+                record.InvalidResult
+            ) as error:  # an error of ours: keep what can be told without its blocks
+                self.undecided(
+                    "internal_error", error.message, "Please report it", {"shapes": self.result["shapes"]}
+                )
+                self.result.update(objective=None, shapes=[], phases={})
+                record.write(self.result, self.folder)
         except BoosterrunError as error:
             self.undecided(_kind(error), error.message, error.advice)
         if self.result["status"] == "decided" and not self.config.keep_work:
