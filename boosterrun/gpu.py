@@ -218,7 +218,7 @@ def visible_device(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def light(device: int | str = 0) -> Light | None:
-    """Return what `disturbance` compares (0.7 ms on an H200); None without a GPU. Never raises."""
+    """Return what `disturbance` compares (0.8 ms on an H200); None without a GPU. Never raises."""
     nvml, _ = _nvml()
     handle = None if nvml is None else _handle(nvml, device)
     if handle is None:
