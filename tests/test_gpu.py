@@ -14,8 +14,8 @@ import pytest
 
 from boosterrun import gpu
 
-# A driver with one device. The file named by FAKE_NVML says, one "name value" a line, what differs from an idle
-# card; "fail:CALL 1" makes a call unsupported.
+# A driver with one device. The file named by FAKE_NVML says, one "name value" a line, what differs from an
+# idle card; "fail:CALL 1" makes a call unsupported.
 FAKE = r"""
 #include <stdio.h>
 #include <stdlib.h>
