@@ -115,8 +115,12 @@ class _Job:
         config, result = self.config, self.result
         adapter = base.load(config.workload.adapter)
         result["evidence"] = adapter.evidence
+        source = adapter.source(config)
         before = gpu.snapshot()
-        result["environment"] = {**environment.capture([self.folder]), "gpu": {"before": before}}
+        result["environment"] = {
+            **environment.capture([source] if source is not None else []),
+            "gpu": {"before": before},
+        }
 
         acf, controls = None, None
         if config.acf.id != SELF_TEST:
@@ -134,7 +138,6 @@ class _Job:
                 "compiler_stages": list(acf.compiler_stages),
             }
 
-        source = adapter.source(config)
         result["workload"]["benchmark_command"] = adapter.benchmark_command(config)
         if source is not None:
             result["workload"]["source"] = str(source)

@@ -164,7 +164,11 @@ class ScoreConfig:
 
 @dataclass
 class CommandWorkload(WorkloadConfig):
-    """Any program that prints scores; one launch is one block. ``command`` is an argv list unless ``shell``."""
+    """Any program that prints scores; one launch is one block. ``command`` is an argv list unless ``shell``.
+
+    ``output`` is the file that ``reference_output`` is compared with (null: what the program prints, without its
+    scores); numbers in it may differ by the fraction ``tolerance``.
+    """
 
     adapter: str = "command"
     command: Any = MISSING
@@ -173,6 +177,8 @@ class CommandWorkload(WorkloadConfig):
     score: ScoreConfig = field(default_factory=ScoreConfig)
     check: Any = None
     reference_output: str | None = None
+    output: str | None = None
+    tolerance: float = 1e-5
     cwd: str | None = None
 
 
@@ -197,7 +203,12 @@ def register() -> None:
     """Register the schemas with Hydra and the ``${shipped:...}`` resolver; safe to call again."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for name, node in (("ptxas", PtxasWorkload), ("python", PythonWorkload), ("command", CommandWorkload)):
+    for name, node in (
+        ("ptxas", PtxasWorkload),
+        ("python", PythonWorkload),
+        ("triton", TritonWorkload),
+        ("command", CommandWorkload),
+    ):
         store.store(group="schema/workload", name=name, node=node)
     store.store(group="schema", name="pack", node=PackConfig)
     store.store(group="schema", name="gpu", node=GpuConfig)

@@ -13,7 +13,7 @@ from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import CommandWorkload, Config
 from boosterrun.errors import UsageError
 from boosterrun.measure.api import Side, SideName, SideSpec
-from boosterrun.measure.command import CommandSide, output_file
+from boosterrun.measure.command import CommandSide
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.trial import Application
 from boosterrun.placeholders import Values
@@ -107,7 +107,7 @@ def _fill(workload: CommandWorkload, values: Values) -> None:
     for key, path in (
         ("cwd", workload.cwd),
         ("score.file", workload.score.file),
-        ("output", output_file(workload)),
+        ("output", workload.output),
         ("reference_output", workload.reference_output),
     ):
         if path is not None:
@@ -115,7 +115,7 @@ def _fill(workload: CommandWorkload, values: Values) -> None:
 
 
 def _check_reference(workload: CommandWorkload) -> None:
-    reference, output = workload.reference_output, output_file(workload)
+    reference, output = workload.reference_output, workload.output
     if reference is None:
         return
     if reference == output:

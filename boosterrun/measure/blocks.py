@@ -120,6 +120,7 @@ class PairRunner:
         self.timing = timing
         self._coin = random.Random(seed)  # noqa: S311 - a reproducible coin, not a secret
         self._log = log
+        self.failures: list[str] = []
 
     def run(
         self, baseline: Side, candidate: Side, disturbance: Callable[[], str | None], phase: str, session: int
@@ -146,13 +147,15 @@ class PairRunner:
             candidate=tuple(blocks["c"].values),
         )
         pair = replace(pair, void=disturbance())
-        self.record(pair, blocks["b"].unit)
+        self.failures += [str(f) for b in blocks.values() for f in b.detail.get("failures", ())]
+        self._record(pair, blocks)
         return pair
 
-    def record(self, pair: Pair, unit: str) -> None:
-        """Append a pair to the log."""
+    def _record(self, pair: Pair, blocks: dict[str, Samples]) -> None:
+        failures = {side: list(b.detail["failures"]) for side, b in blocks.items() if "failures" in b.detail}
         self._log.append(
             {
+                **({"failures": failures} if failures else {}),
                 "shape": self.shape,
                 "phase": pair.phase,
                 "session": pair.session,
@@ -160,7 +163,7 @@ class PairRunner:
                 "baseline": pair.baseline,
                 "candidate": pair.candidate,
                 "void": pair.void,
-                "unit": unit,
+                "unit": blocks["b"].unit,
                 "timer": self.timing.timer,
                 "at": time.time(),
             }

@@ -206,7 +206,7 @@ class CommandSide:
     def _launch(self, shape: str, seed: int, timeout: float) -> Completed:
         """Run the program once, after removing what an earlier launch left to be read."""
         values = self._values(shape, seed)
-        for template in (self._workload.score.file, output_file(self._workload)):
+        for template in (self._workload.score.file, self._workload.output):
             if template is not None:
                 with contextlib.suppress(FileNotFoundError):
                     self._path(template, values).unlink()
@@ -246,19 +246,19 @@ class CommandSide:
                 f"workload.reference_output: cannot read {reference}: {error.strerror}",
                 "Make it with a trusted build",
             ) from error
-        output = output_file(self._workload)
+        output = self._workload.output
         if output is None:
             # What is printed includes the scores, which differ each time.
             printed = re.sub(self._workload.score.regex or "", "", done.stdout, flags=re.MULTILINE).encode()
             wanted = re.sub(
                 self._workload.score.regex or "", "", expected.decode(errors="replace"), flags=re.MULTILINE
             )
-            return outputs.difference(printed, wanted.encode(), tolerance(self._workload))
+            return outputs.difference(printed, wanted.encode(), self._workload.tolerance)
         try:
             found = self._path(output, values).read_bytes()
         except OSError as error:
             return f"the program left no output: {error.strerror}"
-        return outputs.difference(found, expected, tolerance(self._workload))
+        return outputs.difference(found, expected, self._workload.tolerance)
 
     def _fail(self, kind: FailureKind, message: str, done: Completed) -> NoReturn:
         raise SideFailed(
@@ -270,16 +270,6 @@ class CommandSide:
             output_tail=_last_words(done),
             alive=True,
         )
-
-
-def output_file(workload: CommandWorkload) -> str | None:
-    """The file with the program's output; None: what it prints."""
-    return getattr(workload, "output", None)
-
-
-def tolerance(workload: CommandWorkload) -> float:
-    """Relative tolerance between numbers of the output and of the reference."""
-    return float(getattr(workload, "tolerance", 1e-5))
 
 
 def _how(done: Completed) -> str:

@@ -68,7 +68,13 @@ class Trial:
 
     def message(self) -> str:
         """The verdict in one sentence."""
-        return self.rejected.message if self.rejected is not None else self.decider.decision().message
+        if self.rejected is not None:
+            return self.rejected.message
+        decision = self.decider.decision()
+        failures = self.runner.failures if self.runner is not None else []
+        if decision.reason in ("runtime_error", None) and failures:
+            return f"{decision.message} The last one: {failures[-1]}"
+        return decision.message
 
     def record(self, decision: str, message: str) -> dict[str, Any]:
         """The shape's block of ``result.json``."""
