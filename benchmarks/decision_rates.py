@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from boosterrun.decide import AGREEMENT, TAIL_ALPHA, Pair, Protocol, confirm_quota, decide, hopeful_gain
 from boosterrun.decide import SLOW_LAUNCH as SLOW
-from boosterrun.decide import TAIL_ALPHA, Pair, Protocol, confirm_quota, decide, hopeful_gain
-from boosterrun.evidence import CLIP_SCALES, MAD_TO_SD, SCALE_FLOOR, STAKES, sign_p
-from boosterrun.interval import prediction_interval
+from boosterrun.evidence import CLIP_SCALES, STAKES, noise_scale, sign_p
+from boosterrun.interval import hodges_lehmann as one_hodges_lehmann
+from boosterrun.interval import prediction_interval, spread
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int_]
@@ -129,9 +130,17 @@ NOISES = {
     "process offsets sd 0.5%, s=2%": Noise(0.02, process_sd=0.005),
     "process offsets sd 0.9%, s=0.5%": Noise(0.005, process_sd=0.009),
 }
-COUNTED = ("iid 1%", "iid 2%", "outliers 2%, s=1%", "kitchen sink", "process offsets sd 0.5%, s=0.5%")
+SOME = (
+    "iid 1%",
+    "iid 2%",
+    "outliers 2%, s=1%",
+    "kitchen sink",
+    "process offsets sd 0.5%, s=0.5%",
+    "process offsets sd 0.9%, s=0.5%",
+)
+SCREEN = Protocol()
 FIXED = Protocol(method="fixed")
-SHIP = Protocol(method="fixed", trials=100, confirm_sessions=5)
+SHIP = Protocol(every_shape=True, confirm_sessions=5, confirm_min_pairs=100, confirm_max_pairs=200)
 
 
 @dataclass
@@ -173,9 +182,7 @@ class Batch:
         sweeps = self.rows // CANDIDATES
         aa = self.measure(np.arange(sweeps), protocol.calibration_pairs, null=True)
         self.aa = tuple(np.repeat(v, CANDIDATES, axis=0) for v in aa)
-        x = aa[0] - aa[1]
-        mad = np.median(np.abs(x - np.median(x, axis=1, keepdims=True)), axis=1)
-        scale = np.maximum(MAD_TO_SD * mad, SCALE_FLOOR)
+        scale = np.array([noise_scale(x) for x in aa[0] - aa[1]])
         self.scale = np.repeat(scale, CANDIDATES)
         self.hope = np.repeat([hopeful_gain(float(v), CANDIDATES, protocol) for v in scale], CANDIDATES)
 
@@ -216,6 +223,7 @@ class Batch:
             go_on = ~stopped
             if session >= protocol.confirm_sessions:
                 enough = go_on & (log_mean(start[0]) >= math.log(CANDIDATES / protocol.alpha))
+                enough[enough] = [self._agree(int(row)) for row in active[enough]]
                 reason[active[enough]] = "enough"
                 over = go_on & ~enough & ((session + 1) * quota > protocol.confirm_max_pairs)
                 reason[active[over]] = "inconclusive"
@@ -268,6 +276,14 @@ class Batch:
                 )
                 inside[row] = math.expm1(low) <= repeated[i] <= math.expm1(high)
         return Outcome(reason, launches, gain, inside)
+
+    def _agree(self, row: int) -> bool:
+        x = [a - b for a, b, _ in self.fresh(row)]
+        gain = one_hodges_lehmann(np.concatenate(x))
+        apart = spread(x, float(self.scale[row]), self.protocol.calibration_pairs - 1).excess / math.sqrt(
+            len(x)
+        )
+        return math.expm1(gain) < self.protocol.min_gain or gain >= AGREEMENT * apart
 
     def _tail(self, row: int, parts: list[Session]) -> float:
         n = int(self.screen_pairs[row])
@@ -374,8 +390,8 @@ def rates(noise: Noise, protocol: Protocol, sweeps: int, seed: int, sample: int)
     }
 
 
-def counted_rates(noise: Noise, protocol: Protocol, sweeps: int, seed: int) -> dict[str, Any]:
-    """One line of the table of the protocols with a fixed count; every candidate goes through ``decide``."""
+def fixed_rates(noise: Noise, protocol: Protocol, sweeps: int, seed: int) -> dict[str, Any]:
+    """One line of the table for a protocol with a fixed count; every candidate goes through ``decide``."""
     rng = np.random.default_rng(seed)
     per_session = protocol.trials // protocol.confirm_sessions
     kept: list[Bools] = []
@@ -395,10 +411,13 @@ def counted_rates(noise: Noise, protocol: Protocol, sweeps: int, seed: int) -> d
         ]
         assert all(v.state == "final" for v in verdicts)
         kept.append(np.array([v.reason == "KEPT" for v in verdicts]))
+    launches = float(2 * protocol.trials + WARM * protocol.confirm_sessions)
     return {
         "false_keep_per_null_sweep": float(kept[0].reshape(-1, CANDIDATES).any(axis=1).mean()),
         "kept": {f"{e:g}": float(kept[1][mix == e].mean()) for e in EFFECTS},
-        "launches": float(2 * protocol.trials + WARM * protocol.confirm_sessions),
+        "launches_null": launches,
+        "launches_mix": launches,
+        "interval_coverage": None,
     }
 
 
@@ -423,17 +442,6 @@ def row(name: str, r: dict[str, Any]) -> str:
     return "| " + " | ".join([*cells, f"{r['launches_null']:.0f}", f"{r['launches_mix']:.0f}", cover]) + " |"
 
 
-def counted_row(name: str, label: str, r: dict[str, Any]) -> str:
-    """One line of the markdown table of the protocols with a fixed count."""
-    cells = [
-        name,
-        label,
-        f"{100 * r['false_keep_per_null_sweep']:.1f}%",
-        *(f"{100 * v:.0f}" for v in r["kept"].values()),
-    ]
-    return "| " + " | ".join([*cells, f"{r['launches']:.0f}"]) + " |"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -443,48 +451,33 @@ def main() -> int:
     parser.add_argument(
         "--sample", type=int, default=100, help="candidates per batch replayed through decide"
     )
-    parser.add_argument("--json", type=Path)
     parser.add_argument(
-        "--counted-sweeps", type=int, default=50, help="sweeps of the protocols with a fixed count"
+        "--other-sweeps", type=int, default=100, help="sweeps of the protocols fixed and ship"
     )
     parser.add_argument("--only", default="", help="models whose name contains this")
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     began = time.perf_counter()
-    protocol, results, counted = Protocol(), {}, {}
+    names = [name for name in NOISES if args.only in name]
     print("| " + " | ".join(HEADER) + " |\n" + "|---" * len(HEADER) + "|")
-    for name, noise in NOISES.items():
-        if args.only in name:
-            results[name] = rates(noise, protocol, args.sweeps, args.seed, args.sample)
-            print(row(name, results[name]), flush=True)
-    print(
-        "\n| noise | protocol | "
-        + " | ".join(HEADER[1:-3])
-        + " | launches |\n"
-        + "|---" * (len(HEADER) - 1)
-        + "|"
-    )
-    for name in COUNTED:
-        for label, other in (("fixed", FIXED), ("ship", SHIP)):
-            if args.only in name:
-                r = counted[f"{name}, {label}"] = counted_rates(
-                    NOISES[name], other, args.counted_sweeps, args.seed
-                )
-                print(counted_row(name, label, r), flush=True)
+    results: dict[str, dict[str, Any]] = {"screen": {}, "fixed": {}, "ship": {}}
+    for name in names:
+        r = results["screen"][name] = rates(NOISES[name], SCREEN, args.sweeps, args.seed, args.sample)
+        print(row(name, r), flush=True)
+    for name in (n for n in names if n in SOME):
+        r = results["fixed"][name] = fixed_rates(NOISES[name], FIXED, args.other_sweeps, args.seed)
+        print(row(f"fixed: {name}", r), flush=True)
+        r = results["ship"][name] = rates(NOISES[name], SHIP, args.other_sweeps, args.seed, args.sample)
+        print(row(f"ship: {name}", r), flush=True)
     if args.json:
         report = {
             "command": f"python benchmarks/decision_rates.py --sweeps {args.sweeps} --seed {args.seed}",
-            "sweeps": args.sweeps,
             "candidates": CANDIDATES,
             "reference_launches": REFERENCE_LAUNCHES,
-            "protocol": asdict(protocol),
+            "sweeps": {"screen": args.sweeps, "fixed": args.other_sweeps, "ship": args.other_sweeps},
+            "protocols": {"screen": asdict(SCREEN), "fixed": asdict(FIXED), "ship": asdict(SHIP)},
             "seconds": round(time.perf_counter() - began, 1),
-            "models": results,
-            "counted": {
-                "sweeps": args.counted_sweeps,
-                "fixed": asdict(FIXED),
-                "ship": asdict(SHIP),
-                "models": counted,
-            },
+            "rates": results,
         }
         args.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from boosterrun import evidence
 from boosterrun.errors import UsageError
-from boosterrun.interval import CONFIDENCE, hodges_lehmann, prediction_interval
+from boosterrun.interval import CONFIDENCE, hodges_lehmann, prediction_interval, spread
 from boosterrun.pairs import Pair, Protocol
 from boosterrun.policy import KEPT, Overall, policy
 
@@ -27,7 +27,8 @@ TAIL_ALPHA = 0.05
 STEP_SHARE = 0.25
 PACE = 1.5
 HOPEFUL = 2 / 3
-POWER_MARGIN = 10.0
+POWER_MARGIN = 12.0
+AGREEMENT = 3.0
 DOING = {
     "calibrate": "measuring the noise of the baseline against itself",
     "screen": "screening",
@@ -165,7 +166,7 @@ class Decider:
             elif spread and len(own) >= self.quota and fresh >= self.quota * protocol.confirm_sessions:
                 # Only at the end of a session: every process pair then has the same weight.
                 if self.plus.log >= math.log(self.family / protocol.alpha):
-                    self._enough()
+                    self._enough(may_go_on=fresh + self.quota <= protocol.confirm_max_pairs)
                 elif fresh + self.quota > protocol.confirm_max_pairs:
                     self._end("inconclusive", f"{fresh} fresh pairs did not confirm the gain of the screen")
         if not self.final and len(own) >= self.quota:
@@ -177,7 +178,7 @@ class Decider:
             kept = math.expm1(hodges_lehmann(x)) >= protocol.min_gain
             self._resolved(KEPT if kept else "no_gain", "a hint only, this protocol controls no error rate")
         elif evidence.signed_rank_p(x) <= protocol.alpha / self.family:
-            self._enough()
+            self._enough(may_go_on=False)
         elif (
             evidence.signed_rank_p([math.log1p(protocol.min_gain) - v for v in x])
             <= 1 / protocol.futility_evidence
@@ -209,29 +210,43 @@ class Decider:
         else:
             self._resolved("no_gain", f"no gain of {self.protocol.min_gain:.2%} or more")
 
-    def _enough(self) -> None:
-        if math.expm1(hodges_lehmann(self._fresh())) < self.protocol.min_gain:
+    def _enough(self, may_go_on: bool) -> None:
+        gain = hodges_lehmann(self._fresh())
+        sessions = list(self.confirm.values())
+        apart = spread(sessions, self.scale, self._freedom()).excess / math.sqrt(len(sessions))
+        if math.expm1(gain) < self.protocol.min_gain:
             self._resolved("no_gain", f"faster, but by less than {self.protocol.min_gain:.2%}")
+            return
+        if gain < AGREEMENT * apart:
+            if not may_go_on:
+                self._end("inconclusive", "the gain differs too much from one fresh process pair to the next")
             return
         self.tail = slow_tail(self.counted)
         if self.tail["p"] < TAIL_ALPHA:
             self._end(
-                "fat_tail",
-                f"faster at the median, but with {self.tail['slow_candidate']} slow launches",
+                "fat_tail", f"faster at the median, but with {self.tail['slow_candidate']} slow launches"
             )
         else:
             self._resolved(KEPT, f"faster, in {len(self.confirm)} fresh process pairs")
 
+    def _freedom(self) -> int:
+        return max(0, len(self.calibration) - 1)
+
     def _fresh(self) -> list[float]:
         return [x for session in self.confirm.values() for x in session]
 
+    def _basis(self) -> tuple[str | None, list[list[float]]]:
+        """Where the gain comes from, and its log-ratios by session: the fresh pairs once there are a few."""
+        if self.screen and len(self._fresh()) < self.protocol.min_pairs:
+            return "screen", [self.screen]
+        return ("confirm" if self.confirm else None), list(self.confirm.values())
+
     def _interval(self) -> tuple[float, float] | None:
-        sessions = list(self.confirm.values()) or [self.screen]
+        sessions = self._basis()[1]
         if sum(map(len, sessions)) < 2:
             return None
-        low, high = prediction_interval(
-            sessions, self.scale, max(0, len(self.calibration) - 1), self.protocol.process_spread
-        )
+        spread_known = self.scale, self._freedom()
+        low, high = prediction_interval(sessions, *spread_known, self.protocol.process_spread)
         return math.expm1(low), math.expm1(high)
 
     def _step(self) -> float | None:
@@ -243,7 +258,7 @@ class Decider:
 
     def decision(self) -> Decision:
         """The decision after the pairs so far."""
-        x = self._fresh() or self.screen
+        x = [value for session in self._basis()[1] for value in session]
         gain = math.expm1(hodges_lehmann(x)) if x else None
         interval = self._interval()
         state: Literal["continue", "confirm", "final"] = "confirm" if self.fresh_start else "continue"
@@ -280,7 +295,7 @@ class Decider:
                 {"session": n, "pairs": len(x), "gain": math.expm1(hodges_lehmann(x))}
                 for n, x in self.confirm.items()
             ],
-            "gain_from": "confirm" if self.confirm else "screen" if self.screen else None,
+            "gain_from": self._basis()[0],
             "confidence": CONFIDENCE,
             "voids": self.voids,
             "baseline_failures": self.baseline_failures,

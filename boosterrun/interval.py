@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from boosterrun.evidence import MAD_TO_SD
-
 Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+MAD_TO_SD = 1.4826
 _T_975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 
 
@@ -24,7 +24,8 @@ def t_quantile(df: int) -> float:
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / df + second / df**2
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / df + second / df**2 + third / df**3
 
 
 def hodges_lehmann(x: Sequence[float] | Array) -> float:
@@ -34,29 +35,55 @@ def hodges_lehmann(x: Sequence[float] | Array) -> float:
     return float(np.median((values[i] + values[j]) / 2))
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Two levels of noise of log-ratios grouped by process pair (session), as standard deviations.
+
+    ``pair``: one pair within a session; ``session``: what ``pair`` makes of a session's estimate;
+    ``between``: seen between the sessions' estimates, None for one session. ``freedom``: degrees of freedom
+    of ``pair``.
+    """
+
+    pair: float
+    session: float
+    between: float | None
+    freedom: int
+
+    @property
+    def excess(self) -> float:
+        """The part of ``between`` that the noise within does not explain: differences between processes."""
+        return math.sqrt(max(0.0, (self.between or 0.0) ** 2 - self.session**2))
+
+
+def spread(sessions: Sequence[Sequence[float] | Array], scale: float, freedom: int) -> Spread:
+    """Both levels; ``scale``: the noise of one pair as known before, with that many degrees of freedom."""
+    arrays = [np.asarray(s, dtype=np.float64) for s in sessions if len(s)]
+    m, n = len(arrays), sum(a.size for a in arrays)
+    own = max(1, n - m)
+    deviations = np.abs(np.concatenate([a - np.median(a) for a in arrays]))
+    variance = (MAD_TO_SD * float(np.median(deviations))) ** 2 * n / own
+    variance = (own * variance + freedom * scale**2) / (own + freedom)
+    between = float(np.std([hodges_lehmann(a) for a in arrays], ddof=1)) if m > 1 else None
+    return Spread(math.sqrt(variance), math.sqrt(variance * m / n), between, own + freedom)
+
+
 def prediction_interval(
     sessions: Sequence[Sequence[float] | Array], scale: float, freedom: int, process_spread: float
 ) -> tuple[float, float]:
     """Where a repetition of the measurement in new processes falls 19 times of 20: (low, high) log-ratio.
 
-    ``sessions``: log-ratios by process pair, two in all at least. ``scale``: the noise of one pair as known
-    before, with so many degrees of ``freedom`` (0: not known). Two levels: the spread between the sessions'
-    own estimates carries both the noise within a session and the differences between fresh processes; the
+    ``sessions``: log-ratios by process pair, two in all at least; ``scale``, ``freedom``: see ``spread``. The
+    spread between sessions carries both the noise within and the differences between fresh processes; the
     interval is never narrower than the noise within explains. One session alone says nothing about other
     processes: ``process_spread`` (a standard deviation) stands in for what was not measured.
     """
-    arrays = [np.asarray(s, dtype=np.float64) for s in sessions if len(s)]
-    pooled = np.concatenate(arrays)
-    m, n = len(arrays), pooled.size
-    own = max(1, n - m)
-    deviations = np.abs(np.concatenate([a - np.median(a) for a in arrays]))
-    variance = (MAD_TO_SD * float(np.median(deviations))) ** 2 * n / own
-    variance = (own * variance + freedom * scale**2) / (own + freedom)
-    if m == 1:
-        half = t_quantile(own + freedom) * math.sqrt(2.0 * (variance / n + process_spread**2))
+    noise = spread(sessions, scale, freedom)
+    m = sum(len(s) > 0 for s in sessions)
+    within = t_quantile(noise.freedom) * noise.session
+    if noise.between is None:
+        within = t_quantile(noise.freedom) * math.hypot(noise.session, process_spread)
     else:
-        between = float(np.std([hodges_lehmann(a) for a in arrays], ddof=1))
-        within = t_quantile(own + freedom) * math.sqrt(variance * m / n)
-        half = max(t_quantile(m - 1) * between, within) * math.sqrt(2.0 / m)
-    centre = hodges_lehmann(pooled)
+        within = max(within, t_quantile(m - 1) * noise.between)
+    half = within * math.sqrt(2.0 / m)
+    centre = hodges_lehmann(np.concatenate([np.asarray(s, dtype=np.float64) for s in sessions]))
     return centre - half, centre + half

@@ -86,7 +86,7 @@ class Protocol:
     max_pairs: int = 60
     confirm_sessions: int = 3
     confirm_min_pairs: int = 10
-    confirm_max_pairs: int = 60
+    confirm_max_pairs: int = 80
     trials: int = 30
     max_voids: int = 20
     max_failures: int = 0
