@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from boosterrun.measure.compare import compare, default_tolerance, leaves, poison, to_host
+from boosterrun.measure.arrays import keep, leaves, look, poison
+from boosterrun.measure.compare import compare, default_tolerance
 
 Array = NDArray[Any]
 FLOATS = ["float64", "float32", "float16"]
 
 
 def verdict(output: Any, reference: Any, **bounds: float) -> tuple[bool, dict[str, Any]]:
-    passed, detail = compare(to_host(output), to_host(reference), **bounds)
+    passed, detail = compare(look(output), keep(reference), **bounds)
     json.dumps(detail, allow_nan=False)  # every detail must go through the pipe
     return passed, detail
 
@@ -168,17 +169,17 @@ def test_outputs_may_nest_and_be_numbers() -> None:
 @pytest.mark.parametrize("value", [None, "text", object(), [np.ones(2), None]])
 def test_other_outputs_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="neither an array nor a number"):
-        to_host(value)
+        keep(value)
 
 
 def test_arrays_of_objects_are_refused() -> None:
     with pytest.raises(TypeError, match="cannot be compared"):
-        to_host(np.array(["a"]))
+        keep(np.array(["a"]))
 
 
-def test_host_copies_do_not_share_memory() -> None:
+def test_what_is_kept_shares_no_memory() -> None:
     array = np.ones(3)
-    host = to_host(array)
+    host = keep(array)
     array[:] = 2
     assert host[0].data.tolist() == [1, 1, 1]
 
@@ -195,13 +196,122 @@ def test_poison_fills_what_it_can() -> None:
     assert frozen.tolist() == [1, 1]
 
 
-@pytest.mark.gpu
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip("torch")
+    return str(request.param)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int32"])
-def test_torch_tensors_are_compared_and_poisoned(dtype: str) -> None:
-    torch = pytest.importorskip("torch")
-    reference = torch.arange(1, 9, dtype=torch.float64, device="cuda")
+def test_torch_tensors_are_compared_and_poisoned(device: str, dtype: str) -> None:
+    import torch
+
+    reference = torch.arange(1, 9, dtype=torch.float64, device=device)
     output = reference.to(getattr(torch, dtype))
     expected = output.to(torch.int64) if dtype == "int32" else reference
     assert verdict(output, expected)[0]
     assert poison(output) == 1
     assert not verdict(output, expected)[0]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(0, 99),
+    st.sampled_from(["float64", "float32", "float16", "complex64", "int32", "bool"]),
+    st.sampled_from(["float64", "float32"]),
+    st.lists(st.tuples(st.integers(0, 305), st.sampled_from([0.0, 3.5, np.nan, np.inf])), max_size=3),
+    st.sampled_from([{}, {"rtol": 0.01}, {"tolerance": 0.2}]),
+)
+def test_torch_and_numpy_agree(
+    device: str,
+    seed: int,
+    dtype: str,
+    reference_dtype: str,
+    changes: list[tuple[int, float]],
+    bounds: dict[str, float],
+) -> None:
+    import torch
+
+    reference = normal(seed, (17, 18)).astype(dtype)
+    output = reference.copy()
+    for index, value in changes:
+        output.reshape(-1)[index] = value if np.isfinite(value) or reference.dtype.kind in "fc" else 1
+    if reference.dtype.kind == "f":
+        reference = reference.astype(reference_dtype)
+    tensors = torch.from_numpy(output).to(device), torch.from_numpy(reference).to(device)
+    expected = verdict(output, reference, **bounds)
+    assert_same(expected, verdict(*tensors, **bounds))
+    assert_same(expected, verdict(tensors[0], reference, **bounds))
+    assert_same(expected, verdict(output, tensors[1], **bounds))
+
+
+def assert_same(one: tuple[bool, dict[str, Any]], other: tuple[bool, dict[str, Any]]) -> None:
+    """Sums may be taken in another order; everything else is equal."""
+    assert one[0] == other[0]
+    (a,), (b,) = one[1]["outputs"], other[1]["outputs"]
+    for key in ("relative_error", "largest_error"):
+        assert a.pop(key, 0) == pytest.approx(b.pop(key, 0), rel=1e-9, nan_ok=True)
+    a.pop("message"), b.pop("message")
+    assert a == b
+
+
+def test_a_tensor_is_compared_where_it_is_part_by_part(device: str) -> None:
+    import torch
+
+    reference = torch.zeros(5 << 20, dtype=torch.float64, device=device)
+    output = reference.to(torch.bfloat16)
+    output[(4 << 20) + 5] = 1
+    kept = keep(reference)
+    assert kept[0].data.device == output.device
+    reference.fill_(7)  # the copy is private
+    passed, detail = compare(look(output), kept)
+    assert not passed
+    assert detail["outputs"][0]["first_bad_index"] == [(4 << 20) + 5]
+    assert detail["outputs"][0]["elements_off"] == 1
+    assert (detail["outputs"][0]["actual"], detail["outputs"][0]["expected"]) == (1.0, 0.0)
+
+
+def test_views_gradients_and_odd_references_are_compared_too(device: str) -> None:
+    import torch
+
+    base = torch.arange(12.0, device=device).reshape(3, 4)
+    assert verdict(base.t(), base.t().contiguous().double())[0]
+    assert verdict(base[:, :1].expand(3, 4), base[:, :1].repeat(1, 4))[0]
+    assert verdict(base.clone().requires_grad_(), base)[0]
+    assert verdict(
+        torch.view_as_complex(base.reshape(6, 2)).conj(), base.reshape(6, 2).cpu().numpy() @ [1, -1j]
+    )[0]
+    assert verdict(base, base.cpu().numpy().astype(np.longdouble))[0]
+    assert verdict(base.to(torch.int32), base.cpu().numpy().astype(np.uint64))[0]
+
+
+@pytest.mark.gpu
+def test_a_large_output_is_compared_with_little_memory() -> None:
+    torch = pytest.importorskip("torch")
+    output = torch.randn(1 << 26, device="cuda").bfloat16()
+    kept = keep(output.double())
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    assert compare(look(output), kept)[0]
+    assert torch.cuda.max_memory_allocated() - before <= 256 << 20
+
+
+@pytest.mark.gpu
+def test_a_full_gpu_sends_the_comparison_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    output = torch.randn(1 << 20, device="cuda")
+    expected = verdict(output, output)
+    torch.cuda.empty_cache()
+    # No more than what is in use now: the first part that is made finds no room.
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    try:
+        kept = keep(output)
+        assert kept[0].on_host
+        assert_same(expected, compare(look(output), kept))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

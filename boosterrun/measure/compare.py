@@ -1,113 +1,24 @@
-"""Compare outputs with their reference, and poison outputs so that what is not written again cannot pass.
-
-Arrays are duck-typed: NumPy, torch (any device), and whatever NumPy can convert.
-"""
+"""Compare outputs with their reference, in float64 and in parts, on the device where the outputs are."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from boosterrun.measure.arrays import Array, out_of_memory
 
 # Relative norm of the rounding alone is about a third to a tenth of these.
 TOLERANCES = {"float64": 1e-10, "float32": 1e-5, "float16": 3e-3, "bfloat16": 1e-2}
 _FLOAT8 = 0.1
 _ELEMENT_FACTOR = 10.0
-_CHUNK = 1 << 22
-
-
-@dataclass(frozen=True)
-class HostArray:
-    """One output on the host: ``data`` has the exact values in a type that NumPy knows."""
-
-    name: str
-    dtype: str
-    data: np.ndarray[Any, Any]
-
-    @property
-    def kind(self) -> str:
-        """``float``, ``int``, ``bool`` or ``complex``."""
-        return {"f": "float", "i": "int", "u": "int", "b": "bool", "c": "complex"}[self.data.dtype.kind]
-
-
-def leaves(value: Any, name: str = "output") -> list[tuple[str, Any]]:
-    """Return the arrays and numbers in nested lists, tuples and dicts, with names like ``output[0]['lse']``.
-
-    Raises TypeError for anything else.
-    """
-    if isinstance(value, Mapping):
-        return [leaf for key, item in value.items() for leaf in leaves(item, f"{name}[{key!r}]")]
-    if isinstance(value, list | tuple):
-        return [leaf for index, item in enumerate(value) for leaf in leaves(item, f"{name}[{index}]")]
-    if isinstance(value, bool | int | float | complex) or (
-        hasattr(value, "dtype") and hasattr(value, "shape")
-    ):
-        return [(name, value)]
-    raise TypeError(f"{name} is {type(value).__name__}: neither an array nor a number")
-
-
-def to_host(value: Any) -> list[HostArray]:
-    """Copy every array to the host; waits for the GPU. Raises TypeError for types that cannot be compared."""
-    return [_to_host(name, leaf) for name, leaf in leaves(value)]
-
-
-def _to_host(name: str, array: Any) -> HostArray:
-    dtype = str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")
-    if hasattr(array, "detach") and hasattr(array, "cpu"):  # torch
-        array = array.detach().cpu()
-        if dtype.startswith(
-            ("bfloat", "float8")
-        ):  # NumPy has no such type; float32 holds every value of theirs
-            array = array.float()
-        data = np.array(array.resolve_conj().resolve_neg().numpy(), copy=True)
-    elif hasattr(array, "get") and not isinstance(array, np.ndarray):  # CuPy
-        data = np.asarray(array.get())
-    else:
-        data = np.array(array, copy=True)
-    if data.dtype.kind == "V" and dtype.startswith(("bfloat", "float8")):
-        data = data.astype(np.float32)
-    if data.dtype.kind not in "fiubc":
-        raise TypeError(f"{name} has the type {dtype}, which cannot be compared")
-    return HostArray(name, dtype, data)
-
-
-def poison(value: Any) -> int:
-    """Fill the arrays in ``value`` with NaN, the largest integer, or True; return how many were filled.
-
-    Numbers, read-only arrays and arrays whose elements share memory stay as they are.
-    """
-    return sum(_poison(array) for _, array in leaves(value))
-
-
-def _poison(array: Any) -> bool:
-    dtype = str(getattr(array, "dtype", "")).removeprefix("torch.")
-    try:
-        if isinstance(array, np.ndarray):
-            array.fill(_worst(dtype, np.iinfo))
-        elif hasattr(array, "detach"):
-            torch = sys.modules["torch"]
-            flat = array.detach()
-            if dtype.startswith("float8"):  # all ones is NaN, or the largest value where NaN is elsewhere
-                flat.view(torch.uint8).fill_(0xFF)
-            else:
-                flat.fill_(_worst(dtype, lambda _: torch.iinfo(array.dtype)))
-        else:
-            return False
-    except (ValueError, RuntimeError, TypeError) as error:
-        if "CUDA" in str(error):
-            raise
-        return False
-    return True
-
-
-def _worst(dtype: str, iinfo: Any) -> Any:
-    if dtype == "bool":
-        return True
-    return int(iinfo(dtype).max) if "int" in dtype else math.nan
+# Of a part in float64: some ten arrays of this size exist at a time.
+_PART_BYTES = 16 << 20
+# What torch makes of a NumPy array and compares with its own types.
+_SHARED = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
 
 
 def default_tolerance(dtype: str) -> float:
@@ -121,9 +32,23 @@ def default_tolerance(dtype: str) -> float:
     return TOLERANCES.get(dtype, 0.0)
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What a case allows; see :class:`boosterrun.Case`. None: the default."""
+
+    tolerance: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether the case names any."""
+        return (self.tolerance, self.rtol, self.atol) != (None, None, None)
+
+
 def compare(
-    outputs: list[HostArray],
-    reference: list[HostArray],
+    outputs: list[Array],
+    reference: list[Array],
     *,
     tolerance: float | None = None,
     rtol: float | None = None,
@@ -138,86 +63,139 @@ def compare(
             "message": f"{len(outputs)} outputs, but the reference has {len(reference)}",
             "outputs": [],
         }
-    if not any(array.data.size for array in reference):
+    if not any(array.size for array in reference):
         return False, {"message": "the reference is empty: nothing was compared", "outputs": []}
-    found = [_compare(o, r, tolerance, rtol, atol) for o, r in zip(outputs, reference, strict=True)]
+    bounds = Bounds(tolerance, rtol, atol)
+    found = [_compare(o, r, bounds) for o, r in zip(outputs, reference, strict=True)]
     bad = [f"{entry['name']}: {entry['message']}" for entry in found if entry["message"]]
     return not bad, {"message": "; ".join(bad), "outputs": found}
 
 
-def _compare(
-    output: HostArray, reference: HostArray, tolerance: float | None, rtol: float | None, atol: float | None
-) -> dict[str, Any]:
+def _compare(output: Array, reference: Array, bounds: Bounds) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": output.name,
         "dtype": output.dtype,
         "reference_dtype": reference.dtype,
-        "shape": list(output.data.shape),
+        "shape": list(output.shape),
         "message": "",
     }
-    if output.data.shape != reference.data.shape:
-        entry["message"] = f"shape {output.data.shape}, the reference has {reference.data.shape}"
+    if output.shape != reference.shape:
+        entry["message"] = f"shape {output.shape}, the reference has {reference.shape}"
         return entry
     if output.kind != reference.kind:
         entry["message"] = f"type {output.dtype}, the reference has {reference.dtype}"
         return entry
-    exact = output.kind in ("int", "bool") and tolerance is None and rtol is None and atol is None
-    bound = tolerance if tolerance is not None else default_tolerance(output.dtype)
-    scan = _Scan(
-        rms=0.0 if exact else _rms(reference.data), tolerance=bound, rtol=rtol, atol=atol, exact=exact
-    )
-    flat_output, flat_reference = output.data.reshape(-1), reference.data.reshape(-1)
-    for start in range(0, flat_output.size, _CHUNK):
-        scan.add(flat_output[start : start + _CHUNK], flat_reference[start : start + _CHUNK], start)
-    entry.update(scan.result())
+    try:
+        found = _scan(_Parts(output, reference), bounds)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        found = _scan(_Parts(output.host(), reference.host()), bounds)
+    return {**entry, **found}
+
+
+class _Parts:
+    """Both arrays, flat, part by part, in NumPy, or in torch on the device of the output."""
+
+    def __init__(self, output: Array, reference: Array) -> None:
+        if reference.on_host and not output.on_host and str(reference.data.dtype) not in _SHARED:
+            output = output.host()
+        self.output = output
+        self.reference = reference.host() if output.on_host else reference
+        self.xp: Any = np if output.on_host else sys.modules["torch"]
+        self._wide = self.xp.complex128 if output.kind == "complex" else self.xp.float64
+        self._length = _PART_BYTES // (16 if output.kind == "complex" else 8)
+        self._flat = [a.data.reshape(-1) for a in (self.output, self.reference)]
+
+    @property
+    def starts(self) -> range:
+        """Where the parts begin."""
+        return range(0, self.output.size, self._length)
+
+    def raw(self, which: int, start: int) -> Any:
+        """Return a part in its own type: of the output (0) or of the reference (1)."""
+        part = self._flat[which][start : start + self._length]
+        if self.xp is np:
+            return part
+        return self.xp.as_tensor(part, device=self.output.data.device)
+
+    def wide(self, which: int, start: int) -> Any:
+        """Return a part in float64, or complex128."""
+        part = self.raw(which, start)
+        if self.xp is np:
+            with np.errstate(over="ignore"):
+                return part.astype(self._wide)
+        if part.element_size() < 4 and self.output.kind == "float":
+            part = part.float()  # not every torch converts float8 at once
+        return part.to(self._wide)
+
+    def item(self, which: int, index: int) -> float | int | bool | str:
+        """Return one element as JSON can hold it."""
+        part = self.raw if self.output.kind in ("int", "bool") else self.wide
+        return _number(part(which, index)[0])
+
+
+def _scan(parts: _Parts, bounds: Bounds) -> dict[str, Any]:
+    output = parts.output
+    exact = output.kind in ("int", "bool") and not bounds.given
+    if bounds.tolerance is None:
+        bounds = replace(bounds, tolerance=default_tolerance(output.dtype))
+    scan = _Scan(parts, bounds, exact)
+    for start in parts.starts:
+        scan.add(start)
+    found = scan.result()
     if scan.first_bad is not None:
-        entry["first_bad_index"] = [int(i) for i in np.unravel_index(scan.first_bad, output.data.shape)]
-        entry["expected"] = _number(flat_reference[scan.first_bad])
-        entry["actual"] = _number(flat_output[scan.first_bad])
-    return entry
+        found["first_bad_index"] = [int(i) for i in np.unravel_index(scan.first_bad, output.shape)]
+        found["expected"] = parts.item(1, scan.first_bad)
+        found["actual"] = parts.item(0, scan.first_bad)
+    return found
 
 
 class _Scan:
-    """Collects the errors of two arrays, chunk by chunk, so that large outputs need little memory."""
+    """Collects the errors of two arrays, part by part, so that large outputs need little memory."""
 
-    def __init__(
-        self, *, rms: float, tolerance: float, rtol: float | None, atol: float | None, exact: bool
-    ) -> None:
-        self.tolerance = tolerance
+    def __init__(self, parts: _Parts, bounds: Bounds, exact: bool) -> None:
+        self.parts = parts
         self.exact = exact
+        self.tolerance = bounds.tolerance or 0.0
+        rtol, atol = bounds.rtol, bounds.atol
         if rtol is None and atol is None:
-            rtol = _ELEMENT_FACTOR * tolerance
-            atol = rtol * rms
+            rtol = _ELEMENT_FACTOR * self.tolerance
+            atol = 0.0 if exact else rtol * _rms(parts)
         self.rtol, self.atol = rtol or 0.0, atol or 0.0
         self.error_squares = self.reference_squares = self.largest = 0.0
         self.nonfinite = self.undefined = self.off = 0
         self.first_bad: int | None = None
 
-    def add(self, output: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], start: int) -> None:
+    def add(self, start: int) -> None:
+        """Take the part that begins at ``start``."""
+        xp = self.parts.xp
         if self.exact:
-            bad = output != reference
+            bad = self.parts.raw(0, start) != self.parts.raw(1, start)
         else:
-            wide = np.complex128 if output.dtype.kind == "c" else np.float64
-            out, ref = output.astype(wide), reference.astype(wide)
-            finite = np.isfinite(ref)
+            out, ref = self.parts.wide(0, start), self.parts.wide(1, start)
+            finite = xp.isfinite(ref)
             # An infinity passes only where the reference has the same one; a NaN never does.
-            lost = np.where(finite, ~np.isfinite(out), out != ref)
+            lost = xp.where(finite, ~xp.isfinite(out), out != ref)
             both = finite & ~lost
             with np.errstate(over="ignore"):
-                error = np.abs(np.where(both, out, 0) - np.where(both, ref, 0))
-                size = np.abs(np.where(both, ref, 0))
+                error = abs(xp.where(both, out, 0) - xp.where(both, ref, 0))
+                size = abs(xp.where(both, ref, 0))
                 wrong = error > self.atol + self.rtol * size
-                self.error_squares += float(np.sum(error * error))
-                self.reference_squares += float(np.sum(size * size))
-            self.largest = max(self.largest, float(error.max(initial=0.0)))
-            self.nonfinite += int(np.count_nonzero(lost))
-            self.undefined += int(np.count_nonzero(np.isnan(ref)))
+                self.error_squares += float((error * error).sum())
+                self.reference_squares += float((size * size).sum())
+            self.largest = max(self.largest, float(error.max()))
+            self.nonfinite += int(lost.sum())
+            self.undefined += int(xp.isnan(ref).sum())
             bad = lost | wrong
-        self.off += int(np.count_nonzero(bad))
-        if self.first_bad is None and bad.any():
-            self.first_bad = start + int(np.argmax(bad))
+        off = int(bad.sum())
+        if off and self.first_bad is None:
+            # torch has no argmax of truth values
+            self.first_bad = start + int(xp.argmax(xp.where(bad, 1, 0)))
+        self.off += off
 
     def result(self) -> dict[str, Any]:
+        """Return the errors and what is wrong with them."""
         if self.exact:
             return {"elements_off": self.off, "message": f"{self.off} elements differ" if self.off else ""}
         if self.reference_squares > 0:
@@ -245,15 +223,14 @@ class _Scan:
         }
 
 
-def _rms(data: np.ndarray[Any, Any]) -> float:
+def _rms(parts: _Parts) -> float:
     total, count = 0.0, 0
-    flat = data.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):
-        part = flat[start : start + _CHUNK]
-        part = np.abs(part[np.isfinite(part)]).astype(np.float64)
+    for start in parts.starts:
+        part = parts.wide(1, start)
+        part = abs(part[parts.xp.isfinite(part)])
         with np.errstate(over="ignore"):
-            total += float(np.sum(part * part))
-        count += part.size
+            total += float((part * part).sum())
+        count += math.prod(part.shape)
     return math.sqrt(total / count) if count else 0.0
 
 

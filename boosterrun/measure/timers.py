@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boosterrun.case import Case
-from boosterrun.measure.compare import leaves
+from boosterrun.measure.arrays import leaves
 
 BATCH = 100
 _FLUSH_BYTES = 256 << 20
@@ -49,6 +49,11 @@ def wait(case: Case) -> None:
     if case.sync is not None:
         case.sync()
         return
+    wait_for_gpu()
+
+
+def wait_for_gpu() -> None:
+    """Wait until everything that torch launched is complete, if it uses a GPU."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

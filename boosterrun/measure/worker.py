@@ -23,7 +23,7 @@ from boosterrun import case as cases
 from boosterrun import hooks
 from boosterrun.case import Case
 from boosterrun.errors import BoosterrunError
-from boosterrun.measure import compare, protocol, timers
+from boosterrun.measure import arrays, compare, protocol, timers
 from boosterrun.measure.api import FailureKind
 
 _TEXT = 6000
@@ -43,7 +43,7 @@ class _Kept:
     """The case of a shape that is timed. ``output``: what its last run returned."""
 
     case: Case
-    reference: list[compare.HostArray]
+    reference: list[arrays.Array]
     output: Any
     timers: timers.Timers
 
@@ -73,7 +73,8 @@ class Worker:
         since, start = time.time(), time.perf_counter()
         case = cases.make(self._function, request["seed"], self._options, params)
         made = time.perf_counter()
-        reference = compare.to_host(case.reference())
+        reference = arrays.keep(case.reference())
+        timers.wait_for_gpu()
         ready = time.perf_counter()
         output = case.run()
         timers.wait(case)
@@ -98,7 +99,9 @@ class Worker:
     def check(self, request: dict[str, Any]) -> dict[str, Any]:
         """Check fresh inputs: the reference comes first, so that a kernel gone astray cannot foul it."""
         case = cases.make(self._function, request["seed"], self._options, self._params[request["shape"]])
-        reference = compare.to_host(case.reference())
+        # Both stay until the end: what is freed may come back as the output's memory, with the answer in it.
+        answer = case.reference()
+        reference = arrays.keep(answer)
         output = case.run()
         timers.wait(case)
         return {**_checked(case, reference, output)[0], "seed": request["seed"]}
@@ -116,9 +119,9 @@ class Worker:
         return {"values": block.values, "timer": block.timer, "detail": block.detail}
 
 
-def _checked(case: Case, reference: list[compare.HostArray], last: Any) -> tuple[dict[str, Any], Any]:
+def _checked(case: Case, reference: list[arrays.Array], last: Any) -> tuple[dict[str, Any], Any]:
     """Poison the outputs, run again and compare. Returns the answer and the new output."""
-    poisoned = compare.poison(case.outputs) + (compare.poison(last) if last is not None else 0)
+    poisoned = arrays.poison(case.outputs) + (arrays.poison(last) if last is not None else 0)
     timers.wait(case)
     output = case.run()
     timers.wait(case)
@@ -126,7 +129,7 @@ def _checked(case: Case, reference: list[compare.HostArray], last: Any) -> tuple
     if case.post is not None:
         result = case.post(result)
     passed, detail = compare.compare(
-        compare.to_host(result), reference, tolerance=case.tolerance, rtol=case.rtol, atol=case.atol
+        arrays.look(result), reference, tolerance=case.tolerance, rtol=case.rtol, atol=case.atol
     )
     return {"passed": passed, "detail": {**detail, "poisoned": poisoned}}, output
 
