@@ -54,6 +54,7 @@ class Pack:
     manifest_sha256: str | None
     acfs: tuple[Acf, ...]
     manifest: Manifest | None = field(repr=False)
+    manifest_member: str | None = None
 
     @cached_property
     def _by_id(self) -> Mapping[str, Acf]:

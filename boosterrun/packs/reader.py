@@ -124,6 +124,7 @@ def _with_manifest(
         manifest_sha256=manifest.sha256,
         acfs=_read_all(box, [(prefix + entry.filename, entry) for entry in manifest.acfs], (), report),
         manifest=manifest,
+        manifest_member=member,
     )
 
 
