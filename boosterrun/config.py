@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from boosterrun.errors import UsageError
 
 SHIPPED = Path(__file__).parent / "shipped"
 
@@ -197,6 +199,21 @@ class Config:
     sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
     keep_work: bool = False
+
+
+def typed(cfg: DictConfig) -> Config:
+    """Return a composed job config as dataclasses; a workload without shapes has one, without arguments.
+
+    Raises UsageError when the workload has no schema.
+    """
+    config = OmegaConf.to_object(cfg)
+    if not isinstance(config, Config) or not isinstance(config.workload, WorkloadConfig):
+        raise UsageError(
+            "the workload has no schema",
+            "Begin its YAML with `defaults: [/schema/workload/python@_here_, _self_]`",
+        )
+    config.workload.shapes = config.workload.shapes or {"default": {}}
+    return config
 
 
 def register() -> None:

@@ -18,6 +18,7 @@ from boosterrun import policy
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
+from boosterrun.measure import blame
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
@@ -43,10 +44,15 @@ class _Session:
 
 
 class Engine:
-    """Judges one job. ``open_side`` makes a side that is not started; ``prove`` compares what both built."""
+    """Judges one job. ``open_side`` makes a side that is not started; ``prove`` compares what both built.
 
-    def __init__(self, job: Job, open_side: OpenSide, prove: Prove) -> None:
+    ``proves``: the adapter can prove that the ACF was applied; unless the protocol says otherwise, it must.
+    """
+
+    def __init__(self, job: Job, open_side: OpenSide, prove: Prove, *, proves: bool = False) -> None:
         config = job.config
+        required = config.protocol.require_proof
+        self.proof_required = proves if required is None else required
         self.job = job
         self.open_side = open_side
         self.prove = prove
@@ -114,16 +120,19 @@ class Engine:
         except SideFailed as failure:
             where = f"shape {trial.name}: {failure.message}"
             if failure.side == "baseline" or self.job.acf is None:
-                tail = f"; it said: {failure.output_tail[-400:].strip()}" if failure.output_tail else ""
+                words = blame.explain(failure, None)[1]
+                # A compiler's words say it all; what a framework prints beside them is the whole PTX.
+                tail = failure.output_tail[-400:].strip() if words == failure.message else ""
                 raise BaselineFailed(
-                    f"the baseline failed ({failure.kind}): {where}{tail}",
+                    f"the baseline failed ({failure.kind}): shape {trial.name}: {words}"
+                    + (f"; it said: {tail}" if tail else ""),
                     "Run the workload by hand without an ACF and mend it",
                 ) from failure
             if failure.kind == "start_error":
                 advice = "Check this machine with boosterrun acf=none"
                 raise RunError(f"the candidate's side did not start: {where}", advice) from failure
-            reason = "runtime_error" if failure.kind == "protocol_error" else failure.kind
-            trial.rejected = Rejected(reason, where)
+            reason, words = blame.explain(failure, self.job.controls)
+            trial.rejected = Rejected(reason, f"shape {trial.name}: {words}")
         except Rejected as rejection:
             trial.rejected = rejection
 
@@ -165,6 +174,9 @@ class Engine:
         if applied in ("not_applied", "not_applicable"):
             reason = "acf_not_applied" if applied == "not_applied" else applied
             raise Rejected(reason, f"shape {trial.name}: {detail}")
+        if applied == "unproven" and self.proof_required:
+            words = f"no proof that the ACF was applied: {detail} (protocol.require_proof=false does without)"
+            raise Rejected("acf_not_applied", f"shape {trial.name}: {words}")
         if trial.application.code_identical:
             raise Rejected("identical_code", f"shape {trial.name}: every kernel's code is the baseline's")
 
