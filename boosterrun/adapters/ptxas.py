@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from boosterrun import assembly, static
+from boosterrun import assembly, proof, static
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import Config
+from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
+from boosterrun.probe import Probe
 from boosterrun.resources import METRICS
 from boosterrun.toolchain import find_ptxas, require_controls
 
@@ -18,6 +20,12 @@ class Ptxas:
     """The adapter; it keeps the baseline builds, so that a sweep makes each once."""
 
     evidence = "static"
+    remedies = proof.Remedies(
+        options="--apply-controls on ptxas's command line",
+        replaced="apply-controls in the workload's flags",
+        compiler="toolchain.ptxas",
+        cache="a cache around ptxas",
+    )
 
     def __init__(self) -> None:
         self._baselines = static.Baselines()
@@ -73,6 +81,34 @@ class Ptxas:
             },
             phases={"build": time.monotonic() - started},
         )
+
+    def injects(self, config: Config) -> bool:
+        """Always."""
+        return True
+
+    def ignored(self) -> list[str]:
+        """ptxas itself reads no variable that matters here."""
+        return []
+
+    def probe(self, job: Job) -> Probe:
+        """Assemble the first shape with the ACF; raises RunError when the machine is at fault."""
+        assert job.toolchain.ptxas is not None  # noqa: S101 - for the type checker
+        if job.acf is not None and tuple(job.acf.compiler_stages) != ("ptxas",):
+            return Probe("unsupported_stage", "the ACF is for more than ptxas")
+        workload = job.config.workload
+        build = assembly.build(
+            str(job.toolchain.ptxas.path),
+            assembly.shapes(workload, job.arch)[0],
+            job.controls,
+            folder=job.work,
+            output="canary.cubin",
+            timeout=job.config.timeouts.build,
+            grace=job.config.timeouts.grace,
+            env=assembly.environment(workload),
+        )
+        reason, words = build.failure or (None, "")
+        found = " ".join(applied_controls(build.cubin)) if build.cubin is not None else ""
+        return Probe(reason, words, () if build.cubin is None else (found,))
 
 
 ADAPTER = Ptxas()

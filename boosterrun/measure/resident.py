@@ -6,24 +6,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from boosterrun import proof
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.case import parse_source
 from boosterrun.config import Config, PythonWorkload
-from boosterrun.measure.api import Built, Side, SideName, SideSpec
+from boosterrun.cubin import applied_controls
+from boosterrun.errors import RunError
+from boosterrun.measure import blame
+from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.side import WorkerSide
-from boosterrun.measure.trial import Application
+from boosterrun.measure.trial import Application, Rejected
+from boosterrun.probe import Probe
 
 
 class ResidentAdapter:
     """One worker process a side; ``BOOSTERRUN_ACF`` holds the ACF's path, and is absent on the baseline.
 
     A framework derives from this and overrides :meth:`environment` (injection, fresh caches, scrubbed
-    variables), :meth:`toolchain` and :meth:`prove`.
+    variables), :meth:`toolchain` and :meth:`prove`; ``proves`` says that the latter can.
     """
 
     name = "python"
     evidence = "timed"
+    proves = False
+    remedies = proof.Remedies(
+        options="workload.env",
+        replaced="options in the case",
+        compiler="the compiler that the case uses",
+        cache="the cache that the case uses",
+    )
 
     def toolchain(self, config: Config, env: Mapping[str, str]) -> Toolchain:
         """No compiler is chosen here: the workload's own environment does."""
@@ -57,27 +69,71 @@ class ResidentAdapter:
         """Nothing is known of how the code was compiled."""
         return Application(detail="this adapter does not know what compiled the code")
 
-    def judge(self, job: Job) -> Judgement:
-        """Measure with two resident workers. Raises RunError when no candidate is at fault."""
+    def framework(self) -> dict[str, str | None] | None:
+        """Name, version and commit of the framework, for the record."""
+        return None
+
+    def require_stages(self, job: Job) -> None:
+        """Raise Rejected for an ACF whose compiler stages this adapter does not have."""
+
+    def injects(self, config: Config) -> bool:
+        """Whether a compiler is handed the ACF for certain: here, if ``workload.env`` names it."""
+        return any("{acf}" in value for value in config.workload.env.values())
+
+    def ignored(self) -> list[str]:
+        """Variables of the shell that no side gets to see."""
+        return []
+
+    def probe(self, job: Job) -> Probe:
+        """Build the first shape on a candidate's side alone. Raises RunError when it does not even start."""
+        shape, params = next(iter(job.config.workload.shapes.items()))
+        try:
+            with self.side(job, "candidate", job.work) as side:
+                side.start()
+                built = side.build(shape, params)
+                codes = proof.read(built, job.toolchain.ptxas or job.toolchain.nvcc)
+        except SideFailed as failure:
+            reason, words = blame.explain(failure, job.controls)
+            if reason == "start_error":
+                raise RunError(
+                    f"the workload does not start: {words}", "Run it by hand and mend it"
+                ) from failure
+            return Probe(reason, words)
+        except Rejected as rejection:
+            return Probe(rejection.reason, rejection.message)
+        return Probe(None, "", tuple(" ".join(applied_controls(code.cubin)) for code in codes))
+
+    def side(self, job: Job, side: SideName, work: Path) -> Side:
+        """One side, not started. Raises Rejected for an ACF of stages that the adapter does not have."""
+        self.require_stages(job)
         workload = _workload(job.config)
         source = self.source(job.config)
         function = workload.case.rpartition(":")[2]
+        candidate = side == "candidate" and job.acf is not None
+        spec = SideSpec(
+            name=side,
+            acf=job.controls if candidate else None,
+            acf_id=job.acf.id if candidate and job.acf else None,
+            work=work,
+            env=self.environment(job, side, work),
+            case=f"{source}:{function}" if source else workload.case,
+            options=workload.options,
+            adapter=self.name,
+        )
+        return WorkerSide(spec, job.config.timeouts)
+
+    def judge(self, job: Job) -> Judgement:
+        """Measure with two resident workers. Raises RunError when no candidate is at fault."""
 
         def open_side(side: SideName, work: Path) -> Side:
-            candidate = side == "candidate" and job.acf is not None
-            spec = SideSpec(
-                name=side,
-                acf=job.controls if candidate else None,
-                acf_id=job.acf.id if candidate and job.acf else None,
-                work=work,
-                env=self.environment(job, side, work),
-                case=f"{source}:{function}" if source else workload.case,
-                options=workload.options,
-                adapter=self.name,
-            )
-            return WorkerSide(spec, job.config.timeouts)
+            return self.side(job, side, work)
 
-        return Engine(job, open_side, lambda b, c: self.prove(job, b, c)).judge()
+        def prove(baseline: Built, candidate: Built) -> Application:
+            return self.prove(job, baseline, candidate)
+
+        judgement = Engine(job, open_side, prove, proves=self.proves).judge()
+        judgement.framework = self.framework()
+        return judgement
 
 
 def _workload(config: Config) -> PythonWorkload:
