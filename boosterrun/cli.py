@@ -75,4 +75,13 @@ def _collect(argv: Sequence[str]) -> int:
     return 1 if merged.invalid or merged.undecided else 0
 
 
-VERBS = {"collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect)}
+def _canary(argv: Sequence[str]) -> int:
+    from boosterrun.hydra_ext import canary  # noqa: PLC0415
+
+    return canary.run(argv)
+
+
+VERBS = {
+    "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
+    "canary": Verb("see that ACFs reach the compiler of a workload: canary workload=NAME", _canary),
+}
