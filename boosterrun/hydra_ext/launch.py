@@ -87,7 +87,7 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
 
 def _run(app: Hydra, planned: Any) -> int:
     from boosterrun import app as job  # noqa: PLC0415
-    from boosterrun import sweep  # noqa: PLC0415
+    from boosterrun import canary, sweep  # noqa: PLC0415
 
     for config in planned.configs:
         job.preflight(config)
@@ -95,10 +95,12 @@ def _run(app: Hydra, planned: Any) -> int:
         o for o in planned.overrides if o.lstrip("+").startswith(("hydra.sweep.dir=", "hydra.run.dir="))
     ]
     overrides = list(planned.overrides)
+    place = planned.folder if explicit else new_folder(planned.folder)
     if not explicit:
-        overrides.append(f"hydra.sweep.dir={command_line.quoted(str(new_folder(planned.folder)))}")
+        overrides.append(f"hydra.sweep.dir={command_line.quoted(str(place))}")
     with _unwinding_at(signal.SIGTERM, signal.SIGHUP), explaining((CompactHydraException,)):
         if planned.multirun:
+            canary.before_sweep([c for c in planned.configs if c.acf.id != job.SELF_TEST], place)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
             code = app.multirun(
                 config_name=planned.config_name, task_function=sweep.run_job, overrides=overrides
