@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boosterrun.decide import AGREEMENT, TAIL_ALPHA, Pair, Protocol, confirm_quota, decide, hopeful_gain
-from boosterrun.decide import SLOW_LAUNCH as SLOW
+from boosterrun.budget import confirm_quota, hopeful_gain
+from boosterrun.decide import AGREEMENT, TAIL_ALPHA, Pair, Protocol, decide
 from boosterrun.evidence import CLIP_SCALES, STAKES, noise_scale, sign_p
 from boosterrun.interval import hodges_lehmann as one_hodges_lehmann
 from boosterrun.interval import prediction_interval, spread
+from boosterrun.tail import SLOW_LAUNCH
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int_]
@@ -289,7 +290,7 @@ class Batch:
         n = int(self.screen_pairs[row])
         worse = better = 0
         for a, b in [(self.screened[0][row, :n], self.screened[1][row, :n]), *((p[0], p[1]) for p in parts)]:
-            slow = [t > SLOW * np.median(t) for t in (np.exp(a), np.exp(b))]
+            slow = [t > SLOW_LAUNCH * np.median(t) for t in (np.exp(a), np.exp(b))]
             worse += int((slow[1] & ~slow[0]).sum())
             better += int((slow[0] & ~slow[1]).sum())
         return sign_p(worse, better)

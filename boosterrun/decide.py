@@ -10,24 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal
 
 from boosterrun import evidence
+from boosterrun.budget import confirm_quota, hopeful_gain, smallest_detectable_gain
 from boosterrun.errors import UsageError
 from boosterrun.interval import CONFIDENCE, hodges_lehmann, prediction_interval, spread
 from boosterrun.pairs import Pair, Protocol
 from boosterrun.policy import KEPT, Overall, policy
+from boosterrun.tail import slow_tail
 
 __all__ = ["KEPT", "Decider", "Decision", "Overall", "Pair", "Protocol", "decide", "policy"]
 
 TIMER_VOID = "timer"
-SLOW_LAUNCH = 1.10
 TAIL_ALPHA = 0.05
 STEP_SHARE = 0.25
-PACE = 1.5
-HOPEFUL = 2 / 3
-POWER_MARGIN = 12.0
 AGREEMENT = 3.0
 DOING = {
     "calibrate": "measuring the noise of the baseline against itself",
@@ -155,15 +152,15 @@ class Decider:
         own = self.confirm.setdefault(pair.session, [])
         own.append(pair.log_ratio)
         fresh = sum(map(len, self.confirm.values()))
-        spread = len(self.confirm) >= protocol.confirm_sessions
+        everywhere = len(self.confirm) >= protocol.confirm_sessions
         if not self.sequential:
-            if spread and fresh >= protocol.trials:
+            if everywhere and fresh >= protocol.trials:
                 self._count_reached()
         else:
             self._bet(pair.log_ratio)
             if self.minus.log >= math.log(protocol.futility_evidence):
                 self._too_little()
-            elif spread and len(own) >= self.quota and fresh >= self.quota * protocol.confirm_sessions:
+            elif everywhere and len(own) >= self.quota and fresh >= self.quota * protocol.confirm_sessions:
                 # Only at the end of a session: every process pair then has the same weight.
                 if self.plus.log >= math.log(self.family / protocol.alpha):
                     self._enough(may_go_on=fresh + self.quota <= protocol.confirm_max_pairs)
@@ -245,8 +242,7 @@ class Decider:
         sessions = self._basis()[1]
         if sum(map(len, sessions)) < 2:
             return None
-        spread_known = self.scale, self._freedom()
-        low, high = prediction_interval(sessions, *spread_known, self.protocol.process_spread)
+        low, high = prediction_interval(sessions, self.scale, self._freedom(), self.protocol.process_spread)
         return math.expm1(low), math.expm1(high)
 
     def _step(self) -> float | None:
@@ -304,60 +300,6 @@ class Decider:
             "timer_step": step if step is None or math.isfinite(step) else None,
             "needs_batching": step is not None and step > STEP_SHARE * protocol.min_gain,
         }
-
-
-def confirm_quota(log_plus: float, screened: int, family: int, protocol: Protocol) -> int:
-    """Pairs per fresh process pair: what is missing, at two thirds of the pace of the screen, shared out."""
-    least = math.ceil(protocol.confirm_min_pairs / protocol.confirm_sessions)
-    most = protocol.confirm_max_pairs // protocol.confirm_sessions
-    missing = math.log(family / protocol.alpha) - log_plus
-    wanted = math.ceil(PACE * missing * screened / log_plus / protocol.confirm_sessions)
-    return min(most, max(least, wanted))
-
-
-def smallest_detectable_gain(scale: float, family: int, protocol: Protocol) -> float:
-    """About the gain that the whole budget finds 4 times of 5; ``scale``: noise of one pair (log-ratio).
-
-    Growth of the evidence, x^2 / 2 scale^2 a pair, against what is needed; the margin was fitted to
-    simulations.
-    """
-    needed = math.log(family / protocol.alpha) + POWER_MARGIN
-    pairs = protocol.max_pairs + protocol.confirm_max_pairs
-    return max(protocol.min_gain, math.expm1(scale * math.sqrt(2.0 * needed / pairs)))
-
-
-def hopeful_gain(scale: float, family: int, protocol: Protocol) -> float:
-    """The least gain worth going on for: ``min_gain``, or what this noise leaves some hope for."""
-    return max(protocol.min_gain, HOPEFUL * smallest_detectable_gain(scale, family, protocol))
-
-
-def slow_tail(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Whether the candidate's blocks hold more slow launches than the baseline's blocks beside them.
-
-    A launch is slow when it takes over 1.1 times its own side's median in that session. Pairs are the unit,
-    by an exact sign test on those that differ: slow launches come in bursts, so counting them one by one
-    would mistake a single disturbed block for many independent ones.
-    """
-    groups: dict[tuple[str, int], list[Pair]] = {}
-    for pair in pairs:
-        if pair.phase != "calibrate":
-            groups.setdefault((pair.phase, pair.session), []).append(pair)
-    worse = better = 0
-    slow = {"baseline": 0, "candidate": 0}
-    for group in groups.values():
-        counts = {}
-        for side in slow:
-            blocks = [[math.inf if v is None else v for v in getattr(p, side)] for p in group]
-            limit = SLOW_LAUNCH * median(v for block in blocks for v in block)
-            counts[side] = [sum(v > limit for v in block) for block in blocks]
-            slow[side] += sum(counts[side])
-        worse += sum(c > b for b, c in zip(counts["baseline"], counts["candidate"], strict=True))
-        better += sum(c < b for b, c in zip(counts["baseline"], counts["candidate"], strict=True))
-    return {
-        "p": evidence.sign_p(worse, better),
-        "slow_baseline": slow["baseline"],
-        "slow_candidate": slow["candidate"],
-    }
 
 
 def _sentence(why: str, gain: float | None, interval: tuple[float, float] | None) -> str:
