@@ -228,7 +228,7 @@ class Engine:
         versions = dict(self.hello.versions) if self.hello else {}
         return Judgement(
             decision=_word(overall.reason),
-            message=said if len(reasons) == 1 else f"{overall.message} {said}",
+            message=said if len(reasons) == 1 or failed is not None else f"{overall.message} {said}",
             shapes=[t.record(_word(reasons[t.name] or ""), messages[t.name]) for t in self.trials],
             objective={"metric": METRIC, "unit": UNIT, "better": "lower", "tie_breakers": []},
             phases={name: round(seconds, 6) for name, seconds in self.phases.items()},
