@@ -81,7 +81,14 @@ def _canary(argv: Sequence[str]) -> int:
     return canary.run(argv)
 
 
+def _pack(argv: Sequence[str]) -> int:
+    from boosterrun.verbs import pack  # noqa: PLC0415
+
+    return pack.run(argv)
+
+
 VERBS = {
     "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
+    "pack": Verb("get, look at, check and make packs: pack list|show|fetch|verify|make", _pack),
     "canary": Verb("see that ACFs reach the compiler of a workload: canary workload=NAME", _canary),
 }

@@ -27,6 +27,13 @@ class Stage(Enum):
     both = "both"
 
 
+class Fetch(Enum):
+    """What to do about a pack that is not in the store: say how to fetch it, or fetch it."""
+
+    manual = "manual"
+    auto = "auto"
+
+
 @dataclass
 class AcfConfig:
     """One candidate, filled in from the selected pack; ``acf=none`` is the baseline against itself."""
@@ -38,12 +45,23 @@ class AcfConfig:
 
 @dataclass
 class PackConfig:
-    """Where the ACFs come from. ``cuda_version`` and ``stage`` are for folders without a manifest only."""
+    """Where the ACFs come from: ``path`` is a folder or a zip, or ``store:NAME`` for a fetched pack.
+
+    ``cuda_version`` and ``stage`` are for folders without a manifest only. ``tag`` and ``sha256`` (of the zip)
+    pin a fetched pack; without them it is the newest in the store for the CUDA version of ptxas. ``store``,
+    ``repository`` and ``base_url`` null: as the environment says, else this user's cache and NVIDIA/CompileIQ.
+    """
 
     name: str = MISSING
     path: str = MISSING
     cuda_version: str | None = None
     stage: Stage | None = None
+    tag: str | None = None
+    sha256: str | None = None
+    fetch: Fetch = Fetch.manual
+    store: str | None = None
+    repository: str | None = None
+    base_url: str | None = None
 
 
 @dataclass

@@ -88,9 +88,12 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
 def _run(app: Hydra, planned: Any) -> int:
     from boosterrun import app as job  # noqa: PLC0415
     from boosterrun import canary, sweep  # noqa: PLC0415
+    from boosterrun.packs import match  # noqa: PLC0415
 
     for config in planned.configs:
         job.preflight(config)
+    if any(config.acf.id != job.SELF_TEST for config in planned.configs):
+        match.announce(planned.pack)
     explicit = [
         o for o in planned.overrides if o.lstrip("+").startswith(("hydra.sweep.dir=", "hydra.run.dir="))
     ]
@@ -162,7 +165,7 @@ def _help(parsed: command_line.Arguments) -> int:
 
     path = search.search_path(None, parsed.flags.config_path, parsed.flags.config_dir)
     with contextlib.suppress(BoosterrunError):  # help is for when things do not work
-        path = plan.make(parsed).search_path
+        path = plan.make(parsed, may_fetch=False).search_path
     sys.stdout.write(help.text(search.loader(path)))
     return 0
 
@@ -200,7 +203,7 @@ def _completable(line: str, plan: Any) -> tuple[Any, str]:
         words = [begun or "boosterrun"]
     try:
         parsed = command_line.parse(words[1:])
-        path = plan.make(parsed).search_path
+        path = plan.make(parsed, may_fetch=False).search_path
         overrides = parsed.overrides
     except BoosterrunError:
         path, overrides = search.search_path(None), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from boosterrun.errors import UsageError
 from boosterrun.hydra_ext import keys, search, sources
-from boosterrun.hydra_ext.arguments import Arguments, absolute, quoted
+from boosterrun.hydra_ext.arguments import Arguments, quoted
 from boosterrun.hydra_ext.explain import explaining
-from boosterrun.packs import Pack, option_id
+from boosterrun.packs import Pack, find, option_id
 from boosterrun.sweep import expand
 
 ACF = re.compile(r"\+{0,2}acf=", re.DOTALL)
@@ -45,7 +46,7 @@ class Plan:
     folder: Path
 
 
-def make(arguments: Arguments) -> Plan:
+def make(arguments: Arguments, *, may_fetch: bool = True) -> Plan:
     """Compose what the command line asks for, learn its pack, and check all that is the same for many jobs.
 
     Raises UsageError (or PackError) in one line for anything that could not run.
@@ -71,7 +72,7 @@ def make(arguments: Arguments) -> Plan:
             composed = [_compose(blind, name, [*other, *_any(acf)]) for other in rests]
     for config in composed:
         keys.check(_without_hydra(config), arguments.overrides)
-    pack, place = _pack(composed)
+    pack, place = _pack(composed, may_fetch)
     path = search.search_path(pack.location, flags.config_path, flags.config_dir)
     loader = search.loader(path)
     for config in composed:
@@ -107,15 +108,19 @@ def _rests(rest: Sequence[str], loader: ConfigLoaderImpl) -> list[list[str]]:
     return [[f"{key}={value}" if value else key for key, value in job.items()] for job in distinct.values()]
 
 
-def _pack(composed: Sequence[DictConfig]) -> tuple[Pack, str]:
+def _pack(composed: Sequence[DictConfig], may_fetch: bool) -> tuple[Pack, str]:
     """The one pack of all jobs, opened, and its path as configured."""
     found: dict[Path, dict[str, Any]] = {}
     for config in composed:
         with explaining():
-            pack = OmegaConf.to_container(config.pack, resolve=True, throw_on_missing=True, enum_to_str=True)
+            pack: Any = OmegaConf.to_container(
+                config.pack, resolve=True, throw_on_missing=True, enum_to_str=True
+            )
         if not isinstance(pack, dict):
             raise UsageError("no pack is selected", "Give pack=NAME or pack=./FOLDER")
-        found[absolute(str(pack["path"]))] = {str(key): value for key, value in pack.items()}
+        ptxas = OmegaConf.select(config, "toolchain.ptxas")
+        path = find.locate(pack, ptxas, os.environ, may_fetch=may_fetch)
+        found[path] = {str(key): value for key, value in pack.items()}
     if len(found) > 1:
         raise UsageError(
             f"one sweep, {len(found)} packs: {', '.join(map(str, found))}", "Sweep one pack at a time"

@@ -1,0 +1,1 @@
+"""What the command does besides running jobs: one module per verb, imported when it is used."""
