@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
@@ -22,18 +23,21 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn, JobStatus, configure_log
+from hydra.core.utils import run_job as hydra_job
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from boosterrun.errors import RunError, UsageError
+from boosterrun.hydra_ext.jobs import JobConfigs
 from boosterrun.hydra_ext.keys import did_you_mean
 from boosterrun.hydra_ext.sources import NONE, PackSource
 
-# Hydra only instantiates sweepers that it finds under this package's name.
-TARGET = "hydra_plugins.boosterrun.PackSweeper"
+# Hydra 1.3 takes sweepers only from a package of this name; 1.4 wants the name that the class has.
+HYDRA_1_3 = hydra.__version__.startswith("1.3.")
+TARGET = "hydra_plugins.boosterrun.PackSweeper" if HYDRA_1_3 else "boosterrun.sweep.PackSweeper"
 MAX_NAME = 200
 
 
@@ -153,7 +157,7 @@ def merge(folder: Path) -> int:
 
 
 class PackSweeper(Sweeper):
-    """Hands the jobs to the configured launcher: one at a time to the local one, else in batches."""
+    """Runs the jobs in this process, or hands them in batches to a launcher that runs them elsewhere."""
 
     def __init__(self, params: Mapping[str, str] | None = None, max_batch_size: int | None = None) -> None:
         super().__init__()
@@ -164,6 +168,7 @@ class PackSweeper(Sweeper):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context = hydra_context
         self.config = config
+        self.task_function = task_function
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -192,43 +197,55 @@ class PackSweeper(Sweeper):
         return merge(folder)
 
     def _run(self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-        assert self.config is not None and self.launcher is not None  # noqa: S101 - for the type checker
-        candidates = max(1, len(set(acfs) - {NONE}))
-        overrides = [
-            [
-                *(_override(key, value) for key, value in job.items()),
-                f"sweep.candidates={candidates}",
-                f"hydra.sweep.subdir={name}",
-            ]
-            for job, name in zip(jobs, subdirs(jobs, acfs), strict=True)
-        ]
+        assert self.config is not None  # noqa: S101 - for the type checker
+        common = f"sweep.candidates={max(1, len(set(acfs) - {NONE}))}"
+        overrides = [[*(_override(key, value) for key, value in job.items()), common] for job in jobs]
         limit = self.config.protocol.max_baseline_failures
         failed: list[Mapping[str, Any]] = []
-        for start, batch in _batches(overrides, self._batch_size(len(jobs))):
-            for returned in self.launcher.launch(batch, initial_job_idx=start):
-                result = _result(returned)
-                yield result
-                failed = [] if result["status"] == "decided" else [*failed, result]
-            if len(failed) >= limit > 0 and start + len(batch) < len(jobs):
+        launch = self._here if isinstance(self.launcher, BasicLauncher) else self._launched
+        for number, returned in enumerate(launch(jobs, overrides, subdirs(jobs, acfs)), 1):
+            result = _result(returned)
+            yield result
+            failed = [] if result["status"] == "decided" else [*failed, result]
+            if len(failed) >= limit > 0 and number < len(jobs):
                 error = failed[-1]["error"]
                 raise RunError(
                     f"{len(failed)} jobs in a row could not be judged, the last one: {error['message']}",
                     error["advice"] or "Correct the cause and run the sweep again",
                 )
 
-    def _batch_size(self, jobs: int) -> int:
-        """One at a time in this process, so that each result is told (and its config freed) at once."""
-        default = 1 if isinstance(self.launcher, BasicLauncher) else max(1, jobs)
-        return self.max_batch_size or default
+    def _here(
+        self, jobs: Sequence[Mapping[str, str]], overrides: Sequence[list[str]], names: Sequence[str]
+    ) -> Iterator[JobReturn]:
+        """One job after the other in this process, like Hydra's basic launcher; each is told at once."""
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
+        configs = JobConfigs(self.hydra_context.config_loader, self.config)
+        for number, (job, lines, name) in enumerate(zip(jobs, overrides, names, strict=True)):
+            config = configs.get(job, lines, name)
+            with open_dict(config):
+                config.hydra.job.id = config.hydra.job.num = number
+            yield hydra_job(
+                hydra_context=self.hydra_context,
+                task_function=self.task_function,
+                config=config,
+                job_dir_key="hydra.sweep.dir",
+                job_subdir_key="hydra.sweep.subdir",
+            )
+            configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+
+    def _launched(
+        self, jobs: Sequence[Mapping[str, str]], overrides: Sequence[list[str]], names: Sequence[str]
+    ) -> Iterator[JobReturn]:
+        """For a launcher that runs jobs elsewhere: all at once, or in ``hydra.sweeper.max_batch_size``."""
+        assert self.launcher is not None  # noqa: S101 - for the type checker
+        lines = [[*line, f"hydra.sweep.subdir={name}"] for line, name in zip(overrides, names, strict=True)]
+        size = self.max_batch_size or max(1, len(jobs))
+        for start in range(0, len(lines), size):
+            yield from self.launcher.launch(lines[start : start + size], initial_job_idx=start)
 
 
 def _override(key: str, value: str) -> str:
     return f"{key}={value}" if value or not key.startswith("~") else key
-
-
-def _batches(jobs: Sequence[list[str]], size: int) -> Iterator[tuple[int, Sequence[list[str]]]]:
-    for start in range(0, len(jobs), size):
-        yield start, jobs[start : start + size]
 
 
 def _result(returned: JobReturn) -> Mapping[str, Any]:

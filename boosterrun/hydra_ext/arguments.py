@@ -61,7 +61,12 @@ def parser() -> argparse.ArgumentParser:
 
 def quoted(text: str) -> str:
     """``text`` as an override's value that Hydra and OmegaConf read back as exactly this text."""
-    return QuotedString(text=text.replace("${", "\\${"), quote=Quote.single).with_quotes()
+    return QuotedString(text=literal(text), quote=Quote.single).with_quotes()
+
+
+def literal(text: str) -> str:
+    """``text`` as a config's value that OmegaConf does not interpolate."""
+    return re.sub(r"(\\*)\$\{", lambda match: match[1] * 2 + "\\${", text)
 
 
 def is_path(value: str) -> bool:

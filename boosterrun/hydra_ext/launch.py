@@ -26,8 +26,6 @@ from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
 
-VERSION_BASE = "1.3"
-
 
 def run(argv: Sequence[str]) -> int:
     """Do what the command line says. Returns the exit code.
@@ -37,7 +35,8 @@ def run(argv: Sequence[str]) -> int:
     if "--version" in argv:
         sys.stdout.write(f"boosterrun {__version__} (hydra-core {hydra.__version__})\n")
         return 0
-    hydra.version.setbase(VERSION_BASE)
+    if hydra.__version__.startswith("1.3."):  # 1.4 has no other defaults than these, and warns
+        hydra.version.setbase("1.3")
     Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
 
     from boosterrun import sweep  # noqa: PLC0415

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from boosterrun.errors import UsageError
 from boosterrun.hydra_ext import keys, search, sources
-from boosterrun.hydra_ext.arguments import Arguments, quoted
+from boosterrun.hydra_ext.arguments import Arguments, literal, quoted
 from boosterrun.hydra_ext.explain import explaining
 from boosterrun.packs import Pack, find, option_id
 from boosterrun.sweep import expand
@@ -76,7 +76,7 @@ def make(arguments: Arguments, *, may_fetch: bool = True) -> Plan:
     path = search.search_path(pack.location, flags.config_path, flags.config_dir)
     loader = search.loader(path)
     for config in composed:
-        config.pack.path = str(pack.location)
+        config.pack.path = literal(str(pack.location))
         config.acf.id = _first_acf(acf, config, pack, loader, multirun)
         _resolvable(config)
     overrides = list(arguments.overrides)

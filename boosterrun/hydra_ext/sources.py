@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import omegaconf
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
@@ -17,6 +18,7 @@ from omegaconf import OmegaConf
 
 from boosterrun import config
 from boosterrun.errors import UsageError
+from boosterrun.hydra_ext.arguments import literal
 from boosterrun.packs import Acf, Pack, open_pack
 
 NONE = "none"
@@ -35,8 +37,11 @@ def describe(path: Path, *, cuda_version: str | None, stage: str | None, name: s
 def register_resolvers() -> None:
     """Register what the files of ``conf/`` use besides Hydra's own resolvers; safe to call again."""
     config.register()
-    OmegaConf.register_new_resolver("first", _first, replace=True)
-    OmegaConf.register_new_resolver("stem", _stem, replace=True)
+    # OmegaConf 2.4 gives the function another name, which means another thing in 2.3.
+    old = omegaconf.__version__.startswith("2.3.")
+    register = getattr(OmegaConf, "register_new_resolver" if old else "register_resolver")
+    register("first", _first, replace=True)
+    register("stem", _stem, replace=True)
 
 
 def _first(*values: Any) -> Any:
@@ -44,7 +49,7 @@ def _first(*values: Any) -> Any:
 
 
 def _stem(path: str) -> str:
-    return Path(path).name.removesuffix(".zip")
+    return Path(path).name.removesuffix(".zip").replace("${", "{")  # OmegaConf reads what a resolver returns
 
 
 class PackSource(ConfigSource):
@@ -83,7 +88,7 @@ class PackSource(ConfigSource):
         acf = None if name == NONE or self.path == ANY else self.find(name)
         node: dict[str, str | None] = {"id": name, "filename": None, "sha256": None}
         if acf is not None:
-            node = {"id": acf.id, "filename": acf.filename, "sha256": acf.sha256}
+            node = {"id": acf.id, "filename": literal(acf.filename), "sha256": acf.sha256}
         return ConfigResult(
             provider=self.provider,
             path=self.full_path(),
