@@ -202,6 +202,37 @@ class CommandWorkload(WorkloadConfig):
     cwd: str | None = None
 
 
+class NvccMode(Enum):
+    """What is built: a worker made with ``boosterrun.cuh``, a program that prints scores, or an NVBench one."""
+
+    harness = "harness"
+    program = "program"
+    nvbench = "nvbench"
+
+
+@dataclass
+class NvccWorkload(WorkloadConfig):
+    """CUDA C++ compiled by nvcc, once per side.
+
+    ``case`` and ``options`` are for mode harness; ``args`` and what follows, as for a command, for the others.
+    """
+
+    adapter: str = "nvcc"
+    sources: list[str] = MISSING
+    flags: list[str] = field(default_factory=lambda: ["-O3", "-std=c++17"])
+    include_dirs: list[str] = field(default_factory=list)
+    mode: NvccMode = NvccMode.harness
+    case: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    args: list[Any] = field(default_factory=list)
+    score: ScoreConfig = field(default_factory=ScoreConfig)
+    check: Any = None
+    reference_output: str | None = None
+    output: str | None = None
+    tolerance: float = 1e-5
+    cwd: str | None = None
+
+
 @dataclass
 class Config:
     """One job."""
@@ -243,6 +274,7 @@ def register() -> None:
         ("python", PythonWorkload),
         ("triton", TritonWorkload),
         ("command", CommandWorkload),
+        ("nvcc", NvccWorkload),
     ):
         store.store(group="schema/workload", name=name, node=node)
     store.store(group="schema", name="pack", node=PackConfig)

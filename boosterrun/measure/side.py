@@ -8,12 +8,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import IO, Any, NoReturn, Self, TypeVar, cast
 
 from boosterrun.capture import CappedFile, Drain
 from boosterrun.errors import RunError
-from boosterrun.measure import protocol
+from boosterrun.measure import protocol, warm
 from boosterrun.measure.api import (
     Built,
     Checked,
@@ -47,6 +48,7 @@ class WorkerSide:
         self._count = 0
         self._child: Child | None = None
         self._open = False
+        self._start = "spawn"
 
     def start(self) -> Hello:
         """Start the worker and import the case. Raises SideFailed, and RunError without Python."""
@@ -55,7 +57,7 @@ class WorkerSide:
         self._child = self._spawn()
         try:
             spec = self.spec
-            return self._request(
+            hello = self._request(
                 "start_error",
                 self._timeouts.start,
                 protocol.hello,
@@ -65,6 +67,7 @@ class WorkerSide:
                 adapter=spec.adapter,
                 work=str(spec.work),
             )
+            return replace(hello, versions={**hello.versions, "worker_start": self._start})
         except BaseException:
             self.close()
             raise
@@ -125,6 +128,10 @@ class WorkerSide:
     ) -> None:
         self.close()
 
+    def worker(self) -> list[str]:
+        """The command line of the worker, which answers on the descriptors that its environment names."""
+        return [sys.executable, "-m", "boosterrun.measure.worker"]
+
     def _spawn(self) -> Child:
         work = self.spec.work
         try:
@@ -137,13 +144,8 @@ class WorkerSide:
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         environment = _environment(self.spec)
-        environment[protocol.DESCRIPTORS] = f"{child_read},{child_write}"
         try:
-            child = spawn(
-                [sys.executable, "-m", "boosterrun.measure.worker"],
-                env=environment,
-                pass_fds=(child_read, child_write),
-            )
+            child, streams = self._begin(environment, child_read, child_write)
         except RunError:
             self._close_pipes()
             for file in self._files:
@@ -152,11 +154,42 @@ class WorkerSide:
         finally:
             os.close(child_read)
             os.close(child_write)
-        streams = (cast(IO[bytes], child.popen.stdout), cast(IO[bytes], child.popen.stderr))
         self._drain = Drain(dict(zip(streams, self._files, strict=True)))
         self._lines = protocol.Lines(self._read)
         self._open = True
         return child
+
+    def _begin(
+        self, environment: dict[str, str], read: int, write: int
+    ) -> tuple[Child, tuple[IO[bytes], IO[bytes]]]:
+        """Fork the worker from a warm process if one may and can; else start a process of its own."""
+        if self.spec.preload is not None:
+            try:
+                return self._fork(self.spec.preload, environment, read, write)
+            except warm.Unavailable as reason:
+                self._start = f"spawn ({reason})"
+        environment[protocol.DESCRIPTORS] = f"{read},{write}"
+        child = spawn(self.worker(), env=environment, pass_fds=(read, write))
+        return child, (cast(IO[bytes], child.popen.stdout), cast(IO[bytes], child.popen.stderr))
+
+    def _fork(
+        self, modules: tuple[str, ...], environment: dict[str, str], read: int, write: int
+    ) -> tuple[Child, tuple[IO[bytes], IO[bytes]]]:
+        own = ("BOOSTERRUN_ACF", "BOOSTERRUN_ACF_ID", *self.spec.env)
+        pipes = os.pipe(), os.pipe()
+        streams = tuple(os.fdopen(source, "rb", buffering=0) for source, _ in pipes)
+        try:
+            descriptors = (read, write, pipes[0][1], pipes[1][1])
+            child = warm.fork(modules, environment, own, descriptors, self._timeouts.start)
+        except BaseException:
+            for stream in streams:
+                stream.close()
+            raise
+        finally:
+            for _, target in pipes:
+                os.close(target)
+        self._start = "fork"
+        return child, (streams[0], streams[1])
 
     def _request(
         self, kind: FailureKind, timeout: float, read: Callable[[dict[str, Any]], _T], **message: Any
@@ -220,6 +253,8 @@ class WorkerSide:
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             raise self._failure(kind, f"the worker was killed by {name} during {operation}", signal=-code)
+        if code is None:
+            raise self._failure(kind, f"the worker ended during {operation}, how is not known")
         raise self._failure(kind, f"the worker exited with code {code} during {operation}", exit_code=code)
 
     def _failure(

@@ -132,7 +132,7 @@ def _build(built: Built | None) -> dict[str, Any] | None:
         return None
     return {
         "command": [str(a) for a in built.detail.get("command", [])],
-        "returncode": 0,
+        "returncode": built.detail.get("returncode", 0),
         "seconds": round(built.seconds, 6),
         "output": str(built.detail.get("output", "")),
     }

@@ -1,0 +1,227 @@
+"""CUDA C++ that nvcc compiles once per side, with the ACF on the command line of one of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
+from boosterrun import nvcc_build, nvcc_options, packs, proof, score
+from boosterrun.adapters.base import Job, Judgement, Toolchain
+from boosterrun.config import Config, NvccMode, NvccWorkload
+from boosterrun.cubin import applied_controls
+from boosterrun.errors import RunError, UsageError
+from boosterrun.measure.api import Built, Side, SideName, SideSpec
+from boosterrun.measure.engine import BaselineFailed, Engine
+from boosterrun.measure.nvcc import command, open_side
+from boosterrun.measure.trial import Application, Rejected
+from boosterrun.nvcc_build import Program
+from boosterrun.placeholders import Values
+from boosterrun.probe import Probe, Remedies
+from boosterrun.toolchain import find_nvcc, require_controls
+
+# Of the shell, these would have the driver compile from PTX, where no ACF is.
+_DRIVER = ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT")
+
+
+class Nvcc:
+    """The adapter; it keeps the baseline programs, so that a sweep builds each once."""
+
+    evidence = "timed"
+    remedies = Remedies(
+        options="nvcc's command line (NVCC_APPEND_FLAGS, a wrapper around nvcc)",
+        replaced="options for ptxas in the workload's flags",
+        compiler="toolchain.nvcc",
+        cache="a cache around nvcc or its host compiler (ccache)",
+    )
+
+    def __init__(self) -> None:
+        self._baselines = nvcc_build.Baselines()
+
+    def toolchain(self, config: Config, env: Mapping[str, str]) -> Toolchain:
+        """Find an nvcc that can apply controls; raises ToolchainError."""
+        nvcc = find_nvcc(config.toolchain.nvcc, env)
+        require_controls(nvcc)
+        return Toolchain(nvcc=nvcc)
+
+    def source(self, config: Config) -> Path:
+        """Return the first source; raises UsageError for a workload that can never work."""
+        workload = _workload(config)
+        if workload.mode != NvccMode.harness:
+            _check_command(workload, config.seed)
+        nvcc = self.toolchain(config, os.environ).nvcc
+        assert nvcc is not None  # noqa: S101 - for the type checker
+        return nvcc_options.plan(workload, config.gpu.arch, nvcc).sources[0]
+
+    def benchmark_command(self, config: Config) -> list[str]:
+        """Return how a program of this workload is run by hand, for the first shape."""
+        workload = _workload(config)
+        shape, params = next(iter(workload.shapes.items()))
+        if workload.mode == NvccMode.harness:
+            given = {"case": workload.case} if workload.case else {}
+            values = {**given, "seed": config.seed, **workload.options, **params}
+            return ["./program", *(f"{name}={value}" for name, value in values.items())]
+        values_of = Values(str(shape), params, "", "", config.seed, ".", "baseline")
+        return values_of.argv(command(workload, "./program").command, "workload.args")
+
+    def judge(self, job: Job) -> Judgement:
+        """Build, prove, and measure what is left. Raises RunError when no candidate is at fault."""
+        workload = _workload(job.config)
+        programs: dict[SideName, tuple[Path, Built]] = {}
+        application = Application()
+
+        def side(name: SideName, work: Path) -> Side:
+            # No side learns which one it is: it could behave.
+            env = {**dict.fromkeys(_DRIVER), **workload.env}
+            case = workload.case or ""
+            spec = SideSpec(name, None, None, work, env, case, workload.options, "nvcc")
+            program, compiled = programs[name]
+            config = job.config
+            return open_side(
+                spec,
+                workload,
+                program=program,
+                compiled=compiled,
+                timeouts=config.timeouts,
+                seed=config.seed,
+            )
+
+        engine = Engine(job, side, lambda baseline, candidate: application, proves=True)
+        built: dict[str, Built] = {}
+        rejected: Rejected | None = None
+        begun = time.monotonic()
+        try:
+            self._require_stages(job)
+            baseline, candidate = self._both(job)
+            built = {"baseline": _built(baseline), "candidate": _built(candidate)}
+            _require_built(job, baseline, candidate)
+            application = self._prove(job, baseline, candidate)
+            _require_difference(job, application)
+            # Both are written before any process starts: one forked meanwhile would keep them "busy".
+            for name, program in (("baseline", baseline), ("candidate", candidate)):
+                side_name = cast(SideName, name)
+                programs[side_name] = (program.install(job.work / side_name), built[name])
+        except Rejected as verdict:
+            rejected = verdict
+        engine.phases["build"] = time.monotonic() - begun
+        for trial in engine.trials:
+            trial.built, trial.application, trial.rejected = dict(built), application, rejected
+        return engine.judge()
+
+    def injects(self, config: Config) -> bool:
+        """Whether the pack has an ACF that nvcc can apply for this target."""
+        pack = packs.open_pack(
+            Path(config.pack.path),
+            cuda_version=config.pack.cuda_version,
+            stage=config.pack.stage.value if config.pack.stage is not None else None,
+            name=config.pack.name,
+        )
+        arch = config.gpu.arch or nvcc_options.detected_arch(os.environ)
+        return any(nvcc_options.supports(acf.compiler_stages, arch) for acf in pack.acfs)
+
+    def ignored(self) -> list[str]:
+        """Variables of the shell that nvcc does not get to see."""
+        return nvcc_options.ignored(os.environ)
+
+    def probe(self, job: Job) -> Probe:
+        """Build with the ACF alone; raises RunError when the machine is at fault."""
+        program = self._build(job, "candidate")
+        reason, words = program.failure or (None, "")
+        return Probe(reason, words, tuple(" ".join(applied_controls(code.cubin)) for code in program.codes))
+
+    def _require_stages(self, job: Job) -> None:
+        arch = job.arch or nvcc_options.detected_arch(os.environ)
+        if job.acf is not None and not nvcc_options.supports(job.acf.compiler_stages, arch):
+            stages = ", ".join(job.acf.compiler_stages)
+            why = (
+                f"the ACF is for the stages {stages}, and nvcc applies none of its own before sm_100: {arch}"
+            )
+            raise Rejected("unsupported_stage", why)
+
+    def _both(self, job: Job) -> tuple[Program, Program]:
+        """Build both sides at once; the self-test runs one program on both."""
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            ours = None if job.acf is None else pool.submit(self._build, job, "candidate")
+            baseline = self._baselines.get(self._plan(job), lambda: self._build(job, "baseline"))
+            return baseline, baseline if ours is None else ours.result()
+
+    def _plan(self, job: Job) -> nvcc_options.Plan:
+        if job.toolchain.nvcc is None:
+            raise RunError("no nvcc was chosen for this job", "Choose one with toolchain.nvcc=/path/to/nvcc")
+        return nvcc_options.plan(_workload(job.config), job.arch, job.toolchain.nvcc)
+
+    def _build(self, job: Job, side: SideName) -> Program:
+        candidate = side == "candidate" and job.acf is not None
+        return nvcc_build.build(
+            self._plan(job),
+            job.controls if candidate else None,
+            job.acf.compiler_stages if candidate and job.acf else (),
+            job.work / "build" / side,
+            timeout=job.config.timeouts.build,
+            grace=job.config.timeouts.grace,
+            base=os.environ,
+        )
+
+    def _prove(self, job: Job, baseline: Program, candidate: Program) -> Application:
+        found = proof.prove(baseline.codes, candidate.codes, job.controls, job.toolchain.nvcc, self.remedies)
+        ignored = self.ignored()
+        if not ignored:
+            return found
+        detail = f"{found.detail}; ignored from the shell: {', '.join(ignored)}"
+        return Application(found.applied, found.code_identical, detail, found.kernels)
+
+
+def _workload(config: Config) -> NvccWorkload:
+    return cast(NvccWorkload, config.workload)
+
+
+def _check_command(workload: NvccWorkload, seed: int) -> None:
+    """Fill in everything once, so that a mistake is found before the first job. Raises UsageError."""
+    if workload.mode == NvccMode.program:
+        score.check(workload.score)
+    for shape, params in workload.shapes.items():
+        values = Values(str(shape), params, "", "", seed, "work", "baseline")
+        values.argv(command(workload, "program").command, "workload.args")
+        if workload.check is not None:
+            values.argv(workload.check, "workload.check")
+        for key in ("cwd", "reference_output", "output"):
+            if getattr(workload, key) is not None:
+                values.fill(getattr(workload, key), f"workload.{key}")
+    if workload.case is not None or workload.options:
+        raise UsageError(
+            f"workload.case and options are not for mode {workload.mode.name}", "Use args, or mode: harness"
+        )
+
+
+def _require_built(job: Job, baseline: Program, candidate: Program) -> None:
+    if baseline.failure is not None:
+        reason, words = baseline.failure
+        raise BaselineFailed(
+            f"the baseline does not build ({reason}): {words}", "Build it by hand without an ACF and mend it"
+        )
+    if candidate.failure is not None:
+        raise Rejected(*candidate.failure)
+    before, after = baseline.dependencies or {}, candidate.dependencies or {}
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if changed:
+        raise RunError(f"{changed[0]} changed while {job.config.workload.name} was built", "Run it again")
+
+
+def _require_difference(job: Job, application: Application) -> None:
+    if job.acf is None:
+        return
+    if application.applied == "not_applied":
+        raise Rejected("acf_not_applied", application.detail)
+    if application.code_identical:
+        raise Rejected("identical_code", "every kernel's code is the baseline's")
+
+
+def _built(program: Program) -> Built:
+    detail = {"command": list(program.command), "output": program.output, "returncode": program.returncode}
+    return Built(seconds=program.seconds, detail=detail)
+
+
+ADAPTER = Nvcc()
