@@ -7,7 +7,21 @@ from typing import Protocol, runtime_checkable
 
 from boosterrun.adapters.base import Job
 from boosterrun.config import Config
-from boosterrun.proof import Remedies
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What a framework calls the things that can go wrong, for messages.
+
+    Attributes:
+        options: how options get to its ptxas. replaced: what in the user's code takes their place.
+        compiler: how its ptxas is chosen. cache: where it keeps compiled code.
+    """
+
+    options: str
+    replaced: str
+    compiler: str
+    cache: str
 
 
 @dataclass(frozen=True)

@@ -18,25 +18,11 @@ from boosterrun.cubin import Cubin, applied_controls
 from boosterrun.errors import RunError
 from boosterrun.measure.api import Built
 from boosterrun.measure.trial import Application
+from boosterrun.probe import Remedies
 from boosterrun.toolchain import Compiler
 
 _ARCH = re.compile(r"-arch\s+(\S+)")
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
-
-
-@dataclass(frozen=True)
-class Remedies:
-    """What a framework calls the things that can go wrong, for messages.
-
-    Attributes:
-        options: how options get to its ptxas. replaced: what in the user's code takes their place.
-        compiler: how its ptxas is chosen. cache: where it keeps compiled code.
-    """
-
-    options: str
-    replaced: str
-    compiler: str
-    cache: str
 
 
 @dataclass(frozen=True)

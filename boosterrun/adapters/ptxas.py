@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from boosterrun import assembly, proof, static
+from boosterrun import assembly, static
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import Config
 from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
-from boosterrun.probe import Probe
+from boosterrun.probe import Probe, Remedies
 from boosterrun.resources import METRICS
 from boosterrun.toolchain import find_ptxas, require_controls
 
@@ -20,7 +20,7 @@ class Ptxas:
     """The adapter; it keeps the baseline builds, so that a sweep makes each once."""
 
     evidence = "static"
-    remedies = proof.Remedies(
+    remedies = Remedies(
         options="--apply-controls on ptxas's command line",
         replaced="apply-controls in the workload's flags",
         compiler="toolchain.ptxas",

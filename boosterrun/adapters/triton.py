@@ -15,6 +15,7 @@ from boosterrun.errors import UsageError
 from boosterrun.measure.api import Built, SideName
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.trial import Application, Rejected
+from boosterrun.probe import Remedies
 from boosterrun.toolchain import find_ptxas, require_controls
 
 OPTIONS = "PTXAS_OPTIONS"
@@ -55,7 +56,7 @@ class Triton(ResidentAdapter):
 
     name = "triton"
     proves = True
-    remedies = proof.Remedies(
+    remedies = Remedies(
         options=OPTIONS,
         replaced="ptx_options= at the launch",
         compiler="TRITON_PTXAS_PATH",

@@ -17,7 +17,7 @@ from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.side import WorkerSide
 from boosterrun.measure.trial import Application, Rejected
-from boosterrun.probe import Probe
+from boosterrun.probe import Probe, Remedies
 
 
 class ResidentAdapter:
@@ -30,7 +30,7 @@ class ResidentAdapter:
     name = "python"
     evidence = "timed"
     proves = False
-    remedies = proof.Remedies(
+    remedies = Remedies(
         options="workload.env",
         replaced="options in the case",
         compiler="the compiler that the case uses",
