@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -180,38 +179,36 @@ class _Trial:
 
     def checks(self) -> list[_Check]:
         """Every check, side by side. The timed checks with the Debug Pack would follow here."""
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            poison = pool.submit(self._poison)
-            same_path = pool.submit(self._same_path)
-            return [poison.result(), same_path.result()]
-
-    def _poison(self) -> _Check:
-        """A damaged ACF under its own name must stop the build."""
-        data = damaged(self.pack.read(self.acf))
-        path = packs.materialise(data, hashlib.sha256(data).hexdigest())
-        begun = time.monotonic()
+        root = packs.materialise(self.pack.read(self.acf), self.acf.sha256).parent
+        place = root / f"canary-{secrets.token_hex(8)}"  # compilers can read it, and no other sweep does
         try:
-            probe = self._build("poison", self.acf, path)
+            place.mkdir()
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                poison = pool.submit(self._poison, place)
+                same_path = pool.submit(self._same_path, place / "same-path.acf")
+                return [poison.result(), same_path.result()]
+        except OSError as error:
+            raise RunError(f"cannot write to {place}: {error.strerror}", "Free some space") from error
         finally:
-            with suppress(OSError):
-                path.unlink()
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _poison(self, place: Path) -> _Check:
+        """A damaged ACF under its own name must stop the build."""
+        data = damaged(self.pack.read(self.usable[0]))
+        path = packs.materialise(data, hashlib.sha256(data).hexdigest(), place)
+        begun = time.monotonic()
+        probe = self._build("poison", self.usable[0], path)
         return self._judged("poison", probe, path, time.monotonic() - begun)
 
-    def _same_path(self) -> _Check:
+    def _same_path(self, path: Path) -> _Check:
         """A sound ACF must arrive, and then a damaged one at the very same path must stop the build."""
-        data = self.pack.read(self.acf)
-        path = packs.materialise(data, self.acf.sha256).with_name(f"canary-{secrets.token_hex(8)}.acf")
         begun = time.monotonic()
-        try:
-            sound = self._sound(path)
-            if sound.controls and set(sound.controls) != {str(path)}:
-                words = self._at_fault(sound, path, "a sound ACF")
-                return _Check("same_path", False, words, time.monotonic() - begun)
-            path.write_bytes(damaged(self.pack.read(self.acf)))
-            probe = self._build("same-path-damaged", self.acf, path)
-        finally:
-            with suppress(OSError):
-                path.unlink()
+        sound = self._sound(path)
+        if sound.controls and set(sound.controls) != {str(path)}:
+            words = self._at_fault(sound, path, "a sound ACF")
+            return _Check("same_path", False, words, time.monotonic() - begun)
+        path.write_bytes(damaged(self.pack.read(self.acf)))
+        probe = self._build("same-path-damaged", self.acf, path)
         return self._judged("same_path", probe, path, time.monotonic() - begun)
 
     def _sound(self, path: Path) -> Probe:
