@@ -9,7 +9,15 @@ from typing import Any
 from compilers import controls
 
 from boosterrun.adapters import base
-from boosterrun.config import SHIPPED, Config, PackConfig, ProtocolConfig, ToolchainConfig, TritonWorkload
+from boosterrun.config import (
+    SHIPPED,
+    AcfConfig,
+    Config,
+    PackConfig,
+    ProtocolConfig,
+    ToolchainConfig,
+    TritonWorkload,
+)
 
 CASE = Path(__file__).parent / "cases" / "triton_compile_only.py"
 
@@ -24,6 +32,7 @@ def config(
 ) -> Config:
     """A short protocol on the compile-only case; ``options`` are the case's."""
     return Config(
+        acf=AcfConfig(id="any"),
         workload=TritonWorkload(
             name="compile_only",
             case=f"{CASE}:make",
@@ -32,7 +41,9 @@ def config(
             env=env or {},
         ),
         pack=PackConfig(name="sample", path=str(SHIPPED / "packs" / "booster-pack-sample.zip")),
-        protocol=ProtocolConfig(name="quick", method="quick", trials=4, confirm_sessions=1, **(protocol or {})),
+        protocol=ProtocolConfig(
+            name="quick", method="quick", trials=4, confirm_sessions=1, **(protocol or {})
+        ),
         toolchain=ToolchainConfig(ptxas=ptxas),
     )
 
