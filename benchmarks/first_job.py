@@ -2,9 +2,9 @@
 
     PYTHONPATH=. python benchmarks/first_job.py [--acfs 500] [--jobs 40] [--json FILE]
 
-Real processes on a folder of loose ``.acf`` files. The job itself is replaced by one that only notes the time,
-so that what remains is the framework: start, composing, folders, Hydra's files, reporting. The stock figure is
-Hydra's own sweeper on the same configuration, which composes every job before the first.
+Real processes on a folder of loose ``.acf`` files. The job itself is replaced by one that only notes the
+time: what remains is the framework, that is start, composing, folders, Hydra's files, reporting. The stock
+figure is Hydra's own sweeper on the same configuration, which composes every job before the first.
 """
 
 from __future__ import annotations
