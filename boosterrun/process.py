@@ -61,6 +61,7 @@ class Child:
         self.popen = popen
         self.pid = popen.pid
         self.mark = mark
+        self.returncode: int | None = None
         self.started = time.monotonic()
         try:
             self._handle: int | None = os.pidfd_open(self.pid)
@@ -69,7 +70,7 @@ class Child:
 
     def ended(self) -> bool:
         """Return whether the main process has ended; it is not reaped, so its group id stays ours."""
-        if self.popen.returncode is not None:
+        if self.returncode is not None:
             return True
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -99,7 +100,7 @@ class Child:
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the whole group; nothing happens when the child has been reaped."""
-        if self.popen.returncode is None:
+        if self.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
@@ -110,12 +111,21 @@ class Child:
         """
         self.signal_group(signal.SIGKILL)
         if self.wait(_UNKILLABLE):
-            self.popen.wait()
+            self._collect()
             if self._handle is not None:
                 os.close(self._handle)
                 self._handle = None
-        guardian.kill_marked(self.mark.encode(), patience=_UNKILLABLE)
-        return self.popen.returncode
+        kill_mark(self.mark)
+        return self.returncode
+
+    def _collect(self) -> None:
+        """Reap the main process, which has ended."""
+        self.returncode = self.popen.wait()
+
+
+def kill_mark(mark: str) -> None:
+    """SIGKILL every process with a mark (``NAME=value``) in its environment, until none is left."""
+    guardian.kill_marked(mark.encode(), patience=_UNKILLABLE)
 
 
 def kill_group(child: Child, *, grace: float) -> int | None:
@@ -198,6 +208,11 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
     return {**base, OWNER: _guard.token}
 
 
+def new_name() -> str:
+    """Return a name for the ``BOOSTERRUN_SPAWN`` mark of a new child; all have the same length."""
+    return f"{_guard.token}.{next(_guard.count):08d}"
+
+
 def spawn(
     argv: Sequence[str],
     *,
@@ -212,7 +227,7 @@ def spawn(
     ``env`` None means this process's own environment. Raises RunError when the program cannot be executed.
     """
     guard()
-    name = f"{_guard.token}.{next(_guard.count)}"
+    name = new_name()
     environment = child_environment(os.environ if env is None else env)
     environment[SPAWN] = name
     try:

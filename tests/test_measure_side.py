@@ -35,8 +35,14 @@ def survivors(mark: str) -> list[int]:
     return found
 
 
+@pytest.fixture(params=["spawn", "fork"])
+def start(request: pytest.FixtureRequest) -> str:
+    """How workers start: every promise of a side holds for both ways."""
+    return str(request.param)
+
+
 @pytest.fixture
-def make_side(tmp_path: Path) -> Iterator[MakeSide]:
+def make_side(tmp_path: Path, start: str) -> Iterator[MakeSide]:
     """Make sides that are closed at the end of the test; nothing with their mark may be left."""
     mark = uuid.uuid4().hex
     sides: list[WorkerSide] = []
@@ -52,15 +58,19 @@ def make_side(tmp_path: Path) -> Iterator[MakeSide]:
             env={"BOOSTERRUN_TEST": mark, **(env or {})},
             case=options.pop("case", CASE),
             options=options,
+            preload=() if start == "fork" else None,
         )
         sides.append(WorkerSide(spec, timeouts, seed=5))
         return sides[-1]
 
     yield make
     for side in sides:
+        assert side._start.startswith(start) or side._child is None
         side.close()
         side.close()
     assert not survivors(f"BOOSTERRUN_TEST={mark}")
+    # What a worker forks (and does not execute) shows the worker's own mark only.
+    assert not any(survivors(side._child.mark) for side in sides if side._child is not None)
 
 
 def failure(call: Callable[[], object]) -> SideFailed:
@@ -82,13 +92,14 @@ def built(side: WorkerSide) -> WorkerSide:
     return side
 
 
-def test_a_good_case_goes_all_the_way(make_side: MakeSide) -> None:
+def test_a_good_case_goes_all_the_way(make_side: MakeSide, start: str) -> None:
     side: Side = make_side()
     with side:
         hello = side.start()
         assert hello.pid is not None
         assert hello.device is None
         assert {"python", "numpy"} <= set(hello.versions)
+        assert hello.versions["worker_start"] == start
         result = side.build("s", {"rows": 12})
         assert result.seconds > 0
         assert result.detail["timer"] == "host"

@@ -65,6 +65,7 @@ class SideSpec:
     """One side: its ACF (None: baseline), its fresh folder, and its environment (None removes a variable).
 
     ``case`` and ``options`` are for sides that run Python cases; ``adapter`` names the framework's hooks.
+    ``preload``: modules that a warm process may have imported for the worker; None: a process of its own.
     """
 
     name: SideName
@@ -75,6 +76,7 @@ class SideSpec:
     case: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     adapter: str = "python"
+    preload: tuple[str, ...] | None = None
 
 
 class Timeouts(Protocol):

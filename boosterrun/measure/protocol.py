@@ -19,6 +19,8 @@ from boosterrun.measure.api import Built, Checked, FailureKind, Hello, Samples
 # Names of the two descriptors of the worker, "read,write", in its environment.
 DESCRIPTORS = "BOOSTERRUN_DESCRIPTORS"
 MAX_LINE = 8 << 20
+# Of a message between a runner and the process that forks its workers.
+MAX_PACKET = 1 << 20
 _TIMER_NAME_LIMIT = 40
 
 

@@ -253,8 +253,13 @@ def main() -> None:
             os._exit(1)  # tearing down a broken CUDA context can hang
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Serve as the main program of this process."""
     try:
         main()
     except KeyboardInterrupt:
         os._exit(130)
+
+
+if __name__ == "__main__":
+    run()
