@@ -87,8 +87,15 @@ def _pack(argv: Sequence[str]) -> int:
     return pack.run(argv)
 
 
+def _doctor(argv: Sequence[str]) -> int:
+    from boosterrun.hydra_ext import doctor  # noqa: PLC0415
+
+    return doctor.run(argv)
+
+
 VERBS = {
     "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
     "pack": Verb("get, look at, check and make packs: pack list|show|fetch|verify|make", _pack),
     "canary": Verb("see that ACFs reach the compiler of a workload: canary workload=NAME", _canary),
+    "doctor": Verb("say what is in the way of a run on this machine: doctor workload=NAME", _doctor),
 }

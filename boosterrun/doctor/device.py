@@ -1,0 +1,244 @@
+"""The GPU that a run would use: is it there, can it run the code, is it quiet enough to measure on?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from boosterrun.doctor import nvml
+from boosterrun.doctor.finding import Finding, failure, passed, warning
+from boosterrun.doctor.setup import Setup
+
+# The first driver that runs the cubins of a CUDA major version.
+_FIRST_DRIVER = {"12": 525, "13": 580}
+_COMPUTE_MODES = {1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
+# Reasons for lower clocks that an idle card or a power limit explains: adjacent blocks cope with them.
+_HARMLESS = {"gpu_idle", "sw_power_cap"}
+# A card without any process holds some hundred MiB.
+_UNEXPLAINED_BYTES = 2 << 30
+_GIB = 1 << 30
+
+
+def present(setup: Setup) -> Iterator[Finding]:
+    """Is there a GPU, and which one would a run see?"""
+    found = _snapshot(setup)
+    device, why = _chosen(setup)
+    if device is not None:
+        others = len(found["devices"]) - 1
+        more = f"; {others} more not used" if others else ""
+        use = "; this workload does not use it" if setup.needs.gpu is False else more
+        capability = device["compute_capability"] or "unknown"
+        yield passed("GPU", f"{device['name']}, compute capability {capability}{use}")
+        if others and len({each["name"] for each in found["devices"]}) > 1 and _by_number(setup):
+            yield warning(
+                "GPU order",
+                "cards of several kinds, and CUDA numbers them by speed, not like nvidia-smi",
+                "export CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the card by its UUID",
+            )
+        return
+    fix = (
+        "Check that nvidia-smi works here (in a container: --gpus all), or use a workload that needs no GPU: "
+        "workload=ptxas"
+    )
+    if setup.env.get("CUDA_VISIBLE_DEVICES") is not None and found["devices"]:
+        fix = "Correct or unset CUDA_VISIBLE_DEVICES"
+    if setup.needs.gpu is False:
+        yield passed("GPU", f"none is needed by this workload ({why})")
+    elif setup.needs.gpu is None:
+        yield warning("GPU", f"none: {why}; a workload that uses one would fail", fix)
+    else:
+        yield failure("GPU", f"none: {why}", fix)
+
+
+def driver(setup: Setup) -> Iterator[Finding]:
+    """Can the driver load what the pack's CUDA compiles?"""
+    found = _snapshot(setup)
+    version, cuda = found["driver_version"], found["cuda_driver_version"]
+    if not found["devices"] or setup.needs.gpu is False:
+        return
+    wanted = setup.cuda_version
+    major = wanted.split(".")[0]
+    first = _FIRST_DRIVER.get(major)
+    upgrade = f"Install driver {first} or later" if first else f"Install a driver for CUDA {major}"
+    if cuda is None:
+        yield warning(
+            "driver",
+            f"{version or 'unknown'}: it does not say which CUDA it runs",
+            f"{upgrade} if a run fails",
+        )
+    elif int(cuda.split(".")[0]) < int(major):
+        yield failure("driver", f"{version} runs CUDA {cuda}, not the cubins of CUDA {wanted}", upgrade)
+    elif _numbers(cuda) < _numbers(wanted):
+        yield passed(
+            "driver",
+            f"{version} (CUDA {cuda}) runs cubins of CUDA {wanted}; its PTX it would not, and need not",
+        )
+    else:
+        yield passed("driver", f"{version} (CUDA {cuda}) runs what CUDA {wanted} compiles")
+
+
+def target(setup: Setup) -> Iterator[Finding]:
+    """Does the card run the target that ``gpu.arch`` names?"""
+    device, _ = _chosen(setup)
+    arch = setup.config.gpu.arch if setup.config is not None else None
+    if device is None or arch is None or setup.needs.gpu is False or not device["compute_capability"]:
+        return
+    capability = device["compute_capability"]
+    if runs(arch, capability):
+        yield passed("gpu.arch", f"{arch} runs on compute capability {capability}")
+    else:
+        yield failure(
+            "gpu.arch",
+            f"{arch} does not run on compute capability {capability}",
+            "Use gpu=auto on this machine",
+        )
+
+
+def clocks(setup: Setup) -> Iterator[Finding]:
+    """Do the clocks move for a reason that spoils a measurement?"""
+    device = _measured_on(setup)
+    if device is None:
+        return
+    speed, power = device["clocks_mhz"], device["power_w"]
+    state = (
+        f"SM {_of(speed['sm'])} of {_of(speed['sm_max'])} MHz, power {_of(power['draw'])} of "
+        f"{_of(power['limit'])} W, {_of(device['temperature_c'])} C"
+    )
+    reasons = device["clocks_event_reasons"]
+    held = [reason for reason in reasons or [] if reason not in _HARMLESS]
+    if held:
+        yield warning(
+            "clocks",
+            f"held down by {', '.join(held)}; {state}",
+            "Let the card cool, or ask its administrator; pairs measured meanwhile are thrown away",
+        )
+    elif reasons is None:
+        yield warning(
+            "clocks", f"the driver does not say why clocks change; {state}", "Look at nvidia-smi -q -d CLOCK"
+        )
+    else:
+        note = "; at its power limit, which pairs of adjacent blocks cope with" * ("sw_power_cap" in reasons)
+        yield passed("clocks", state + note)
+
+
+def persistence(setup: Setup) -> Iterator[Finding]:
+    """Does the driver stay loaded between processes?"""
+    device = _measured_on(setup)
+    if device is None or device["persistence_mode"] is None:
+        return
+    if device["persistence_mode"]:
+        yield passed("persistence mode", "on")
+    else:
+        yield warning(
+            "persistence mode",
+            "off: each first process waits for the driver, and clock settings are lost",
+            "sudo nvidia-smi -pm 1 (optional: it changes times of starting, not of kernels)",
+        )
+
+
+def sharing(setup: Setup) -> Iterator[Finding]:
+    """Can two processes use the card at once? Baseline and candidate do."""
+    device = _measured_on(setup)
+    if device is None:
+        return
+    mode = _COMPUTE_MODES.get(device["compute_mode"] or 0)
+    if mode is not None:
+        yield failure(
+            "compute mode",
+            f"{mode}: baseline and candidate are two processes on one card",
+            "sudo nvidia-smi -c DEFAULT",
+        )
+    if device["mig_mode"]:
+        yield warning(
+            "MIG",
+            "on: a slice is measured, with its neighbours on the same card, and NVML tells less about it",
+            "Choose the slice by CUDA_VISIBLE_DEVICES=MIG-..., or measure on a whole card",
+        )
+
+
+def neighbours(setup: Setup) -> Iterator[Finding]:
+    """Who else uses the card now?"""
+    device = _measured_on(setup)
+    if device is None:
+        return
+    running, memory = device["compute_processes"], device["memory_bytes"]
+    fix = "End them, or choose another card by CUDA_VISIBLE_DEVICES; pairs that they disturb are thrown away"
+    if running:
+        pids = ", ".join(str(each["pid"]) for each in running[:5])
+        more = f" and {len(running) - 5} more" if len(running) > 5 else ""
+        yield warning("other processes", f"on this GPU: pid {pids}{more}", fix)
+    elif (memory["used"] or 0) > _UNEXPLAINED_BYTES:
+        used = memory["used"] / _GIB
+        yield warning("other processes", f"none to be seen from here, but {used:.1f} GiB are in use", fix)
+    elif running is None:
+        yield warning("other processes", "the driver does not tell", "Look at nvidia-smi on the host")
+    else:
+        yield passed("other processes", "none on this GPU")
+
+
+def memory_errors(setup: Setup) -> Iterator[Finding]:
+    """Has the memory failed since the driver was loaded?"""
+    device = _measured_on(setup)
+    if device is not None and device["ecc"]["uncorrected"]:
+        yield warning(
+            "GPU memory",
+            f"{device['ecc']['uncorrected']} uncorrected errors since the driver was loaded",
+            "Reset or replace the card: wrong results may not be the ACF's fault",
+        )
+
+
+def visible(setup: Setup) -> dict[str, Any] | None:
+    """The device that a run would use, as in a snapshot; None without one."""
+    return _chosen(setup)[0]
+
+
+def runs(arch: str, capability: str) -> bool:
+    """Whether SASS for ``arch``, such as ``sm_90a`` or ``sm_100f``, loads on a capability such as ``9.0``."""
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+    if match is None:
+        return False
+    wanted, have = (int(match[1]), int(match[2])), _numbers(capability)
+    if match[3] == "a":
+        return have == wanted
+    return have[0] == wanted[0] and have >= wanted
+
+
+def _snapshot(setup: Setup) -> dict[str, Any]:
+    return setup.once("nvml", nvml.ask)
+
+
+def _measured_on(setup: Setup) -> dict[str, Any] | None:
+    return None if setup.needs.gpu is False else _chosen(setup)[0]
+
+
+def _by_number(setup: Setup) -> bool:
+    named = setup.env.get("CUDA_VISIBLE_DEVICES", "0").strip()
+    return named[:1].isdigit() and setup.env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+
+
+def _chosen(setup: Setup) -> tuple[dict[str, Any] | None, str]:
+    """The first device of CUDA_VISIBLE_DEVICES, and why there is none."""
+    found = _snapshot(setup)
+    devices = found["devices"]
+    if not devices:
+        return None, found["error"] or "NVML lists no device"
+    named = setup.env.get("CUDA_VISIBLE_DEVICES")
+    first = "0" if named is None else named.split(",")[0].strip()
+    for device in devices:
+        if first == str(device["index"]) or (first[:4] == "GPU-" and str(device["uuid"]).startswith(first)):
+            return device, ""
+    if first.startswith("MIG-"):
+        return None, f"CUDA_VISIBLE_DEVICES names the MIG slice {first}, which is not examined"
+    return None, f"CUDA_VISIBLE_DEVICES={named} names none of the {len(devices)} that NVML lists"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _of(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"
+
+
+CHECKS = (present, driver, target, clocks, persistence, sharing, neighbours, memory_errors)
