@@ -314,6 +314,18 @@ def test_bash_completes_acf_names(tmp_path: Path) -> None:
     assert complete("boosterrun pack=./nowhere gpu=b", tmp_path) == ["gpu=b200"]
 
 
+def test_an_installed_package_has_the_same_configs(tmp_path: Path) -> None:
+    """The wheel's layout: conf/ inside the package, the examples in it as group experiment."""
+    site = tmp_path / "site"
+    shutil.copytree(ROOT / "boosterrun", site / "boosterrun", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "conf", site / "boosterrun" / "conf")
+    shutil.copytree(ROOT / "experiments", site / "boosterrun" / "conf" / "experiment")
+    done = run("-m", "experiment=ptxas_attention", f"acf={IDS[0]}", cwd=tmp_path, PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stderr
+    (result,) = results(tmp_path / "outputs" / "ptxas_attention")
+    assert result["workload"]["source"].startswith(str(site))
+
+
 def test_the_shipped_examples_are_short_and_explained() -> None:
     examples = sorted((ROOT / "experiments").glob("*.yaml"))
     assert len(examples) >= 3

@@ -29,6 +29,11 @@ def conf_folder() -> Path:
     return installed if installed.is_dir() else PACKAGE.parent / "conf"
 
 
+def _shipped_experiments() -> Path:
+    installed = PACKAGE / "conf"
+    return installed / "experiment" if installed.is_dir() else PACKAGE.parent / "experiments"
+
+
 def search_path(
     pack: Path | None, config_path: str | None = None, config_dir: str | None = None
 ) -> ConfigSearchPath:
@@ -42,11 +47,11 @@ def search_path(
     main = conf_folder() if config_path is None else _folder(config_path, "--config-path")
     path = create_config_search_path(str(main))
     own = Path.cwd() / "experiments"
-    shipped = PACKAGE.parent / "experiments"
     if own.is_dir():
         path.prepend("your experiments", f"experiments://{own}", anchor=MAIN)
-    if shipped.is_dir() and not (PACKAGE / "conf").is_dir() and own.resolve() != shipped.resolve():
-        path.prepend("experiments", f"experiments://{shipped}", anchor=SCHEMA)
+    shipped = _shipped_experiments()
+    if shipped.is_dir() and own.resolve() != shipped.resolve():
+        path.prepend("experiments", f"experiments://{shipped}", anchor=MAIN)
     if config_dir is not None:
         path.prepend("command-line", f"file://{_folder(config_dir, '--config-dir')}", anchor=SCHEMA)
     path.prepend("pack", f"pack://{ANY if pack is None else pack}", anchor=SCHEMA)
