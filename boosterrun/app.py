@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,16 +24,18 @@ from boosterrun import __version__, environment, gpu, packs, record
 from boosterrun.adapters import base
 from boosterrun.config import Config, WorkloadConfig
 from boosterrun.errors import BoosterrunError, UsageError
+from boosterrun.pairs import Protocol
 
 SELF_TEST = "none"
 
 
 def preflight(cfg: DictConfig) -> None:
-    """Check once, before the first job, what no candidate can change: pack, compilers, workload.
+    """Check once, before the first job, what no candidate can change: protocol, workload, compilers, pack.
 
     Raises BoosterrunError (UsageError, PackError, ToolchainError) with what to do next.
     """
     config = _typed(cfg)
+    Protocol.from_mapping(asdict(config.protocol))
     adapter = base.load(config.workload.adapter)
     adapter.source(config)
     toolchain = adapter.toolchain(config, os.environ)

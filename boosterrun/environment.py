@@ -53,7 +53,7 @@ VARIABLES = (
     "TORCH_*",
     "TORCHINDUCTOR_*",
     "PYTORCH_*",
-    "NVIDIA_*",
+    "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
