@@ -101,6 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         hub = self.server.hub
+        if self.path.startswith("http://"):  # asked as a proxy
+            self.path = self.path.removeprefix(f"http://{self.headers['Host']}")
         self.request_seen = Request(self.headers["Host"], self.path, dict(self.headers))
         hub.requests.append(self.request_seen)
         fault = hub.fault(self.path)

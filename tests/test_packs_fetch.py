@@ -364,6 +364,29 @@ def test_strange_answers(hub: GitHub, tmp_path: Path, fault: str, reason: str) -
     assert reason in refusal(hub, tmp_path, RunError)
 
 
+def test_a_proxy_is_used(hub: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{hub.api.server_port}")
+    monkeypatch.setenv("no_proxy", FILES_HOST)
+    where = source({}, store=str(tmp_path), base_url="http://packs.invalid/api/v3", patience=QUICK)
+    assert fetch(Wish("helion"), where).new
+    assert len(hub.seen("packs.invalid")) == 4
+    assert len(hub.seen(FILES_HOST)) == 3
+
+
+def test_certificates_are_those_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "company.pem"))
+    where = source({}, store=str(tmp_path), base_url="https://127.0.0.1:9", patience=QUICK)
+    with pytest.raises(RunError, match=r"cannot ask 127\.0\.0\.1:9: .*company\.pem"):
+        fetch(Wish("helion"), where)
+
+
+def test_no_trusted_connection(hub: GitHub, tmp_path: Path) -> None:
+    where = source({}, store=str(tmp_path), base_url=hub.url.replace("http:", "https:"), patience=QUICK)
+    with pytest.raises(RunError, match=r"no trusted TLS connection: .* Set REQUESTS_CA_BUNDLE"):
+        fetch(Wish("helion"), where)
+    assert not hub.requests
+
+
 def test_no_server_at_all(hub: GitHub, tmp_path: Path) -> None:
     where = source({}, store=str(tmp_path), base_url="http://127.0.0.1:9", patience=QUICK)
     with pytest.raises(RunError, match=r"127\.0\.0\.1:9 cannot be reached: Connection refused \(after 4 att"):

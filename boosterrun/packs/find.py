@@ -46,8 +46,8 @@ def locate(pack: Mapping[str, Any], ptxas: str | None, env: Mapping[str, str], *
     )
     wish = Wish(path.removeprefix(SCHEME), pack.get("tag"), sha256)
     wish.check()
-    found = where.library.find(wish.name, wish.tag)
-    others = found
+    others = where.library.find(wish.name)
+    found = [each for each in others if wish.tag in {None, each.tag}]
     if sha256 is not None:
         found = [stored for stored in found if stored.entry.artifact_sha256 == sha256]
     elif wish.tag is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--base-url", metavar="URL", help="API of a mirror or GitHub Enterprise (BOOSTERRUN_PACK_BASE_URL)"
     )
     network.add_argument("--attempts", type=_positive, metavar="N", help="how often to try each file")
-    network.add_argument("--backoff", type=float, metavar="S", help="seconds before the second attempt")
+    network.add_argument("--backoff", type=_seconds, metavar="S", help="seconds before the second attempt")
 
     one = verbs.add_parser("list", parents=[store, network], help="packs on this machine, or on offer")
     one.add_argument("--remote", action="store_true", help="ask which releases there are")
@@ -203,10 +204,15 @@ def _source(options: argparse.Namespace) -> Source:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        raise argparse.ArgumentTypeError("must be a number of seconds")
+    return float(text)
 
 
 def _say(text: str) -> None:
