@@ -96,7 +96,7 @@ def _missing_config(error: MissingConfigException) -> UsageError:
         )
     advice = did_you_mean(name, list(error.options))
     advice += {
-        "pack": " (a folder or a zip is given as a path: pack=./NAME)",
+        "pack": " (by path: pack=./NAME; a fetched one: pack=stored pack.name=NAME)",
         "experiment": " (your own go into ./experiments/NAME.yaml)",
     }.get(group, "")
     return UsageError(f"{place}unknown {group} '{name}'", advice)
