@@ -32,7 +32,7 @@ class Code:
     Attributes:
         source_sha256: of the PTX that it was made from; None when that was not kept.
         facts: what the framework says about it: its own ``options``, the ``log`` of ptxas -v, ``foreign``
-            if it is not from this side's cache, ``shared_bytes`` of a launch.
+            if it is not from this side's cache, ``shared_bytes`` of a launch, ``compile_seconds`` of ptxas.
     """
 
     path: str
@@ -215,6 +215,9 @@ def _metrics(code: Code) -> dict[str, dict[str, float | None]]:
     }
     if code.facts.get("log"):
         measured = resources.measure(str(code.facts["log"]), code.cubin)
+    elif code.facts.get("compile_seconds"):
+        for metrics in measured.values():
+            metrics["compile_seconds"] = float(code.facts["compile_seconds"])
     if code.facts.get("shared_bytes") is not None:  # what is asked for at the launch is not in the cubin
         for metrics in measured.values():
             metrics["shared_bytes"] = float(code.facts["shared_bytes"])

@@ -200,6 +200,10 @@ def test_without_what_ptxas_said_only_the_code_is_known(tmp_path: Path) -> None:
     sides = [[made(tmp_path, "b", log=False)], [made(tmp_path, "c", acf, log=False)]]
     [kernel] = prove(sides[0], sides[1], acf, ptxas(), REMEDIES).kernels
     assert set(kernel["baseline"]) == {"sass_instructions", "code_bytes"}
+    for side in sides:
+        side[0] = dataclasses.replace(side[0], facts={"compile_seconds": 0.5})
+    [kernel] = prove(sides[0], sides[1], acf, ptxas(), REMEDIES).kernels
+    assert kernel["candidate"]["compile_seconds"] == 0.5
 
 
 def library(folder: Path, acf: Path | None) -> Path:

@@ -92,20 +92,18 @@ class TritonHooks(DefaultHooks):
     def _listen(self, **event: Any) -> None:
         if self._before is not None:
             self._before(**event)
-        log = self._tee.take()
-        metadata, times = event["metadata"], event["times"]
+        log, metadata = self._tee.take(), event["metadata"]
         cubin = next((str(p) for name, p in event["metadata_group"].items() if name.endswith(".cubin")), None)
         if cubin is None or cubin in self._kernels:
             return
         self._kernels[cubin] = {
             "cubin": cubin,
-            "name": str(metadata["name"]),
             "options": metadata.get("ptx_options"),
             "shared_bytes": metadata.get("shared"),
-            "compile_seconds": times.total / 1e6,
-            "cache_hit": bool(event["cache_hit"]),
+            "compile_seconds": dict(event["times"].lowering_stages).get("cubin", 0) / 1e6,
             "foreign": not Path(cubin).resolve().is_relative_to(self._work.resolve()),
-            "log": log,
+            # What another thread compiled meanwhile is not about this kernel.
+            "log": log if f"entry function '{metadata['name']}'" in log else None,
         }
 
     def _verify(self) -> None:
