@@ -106,14 +106,14 @@ def test_a_missing_and_a_hanging_git_are_survived(
 def test_variables_that_matter_are_recorded_and_secrets_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTXAS_OPTIONS", "--verbose")
     monkeypatch.setenv("TRITON_CACHE_DIR", "/x")
-    monkeypatch.setenv("NVIDIA_API_KEY", "hunter2")
+    monkeypatch.setenv("NVCC_API_KEY", "hunter2")
     monkeypatch.setenv("TRITON_ACCESS_TOKEN", "hunter2")
     monkeypatch.setenv("TORCH_MIRROR", "https://me:hunter2@example.org/x")
     monkeypatch.setenv("UNRELATED", "hunter2")
     found = environment.capture()["variables"]
     assert found["PTXAS_OPTIONS"] == "--verbose"
     assert found["TRITON_CACHE_DIR"] == "/x"
-    assert found["NVIDIA_API_KEY"] == found["TRITON_ACCESS_TOKEN"] == environment.HIDDEN
+    assert found["NVCC_API_KEY"] == found["TRITON_ACCESS_TOKEN"] == environment.HIDDEN
     assert found["TORCH_MIRROR"] == f"https://{environment.HIDDEN}@example.org/x"
     assert "UNRELATED" not in found
     assert "hunter2" not in json.dumps(environment.capture())
