@@ -15,7 +15,7 @@ from typing import Any, Literal
 from boosterrun import evidence
 from boosterrun.budget import confirm_quota, hopeful_gain, smallest_detectable_gain
 from boosterrun.errors import UsageError
-from boosterrun.interval import CONFIDENCE, hodges_lehmann, prediction_interval, spread
+from boosterrun.interval import CONFIDENCE, hodges_lehmann, prediction_interval
 from boosterrun.pairs import Pair, Protocol
 from boosterrun.policy import KEPT, Overall, policy
 from boosterrun.tail import slow_tail
@@ -25,7 +25,6 @@ __all__ = ["KEPT", "Decider", "Decision", "Overall", "Pair", "Protocol", "decide
 TIMER_VOID = "timer"
 TAIL_ALPHA = 0.05
 STEP_SHARE = 0.25
-AGREEMENT = 3.0
 DOING = {
     "calibrate": "measuring the noise of the baseline against itself",
     "screen": "screening",
@@ -163,7 +162,7 @@ class Decider:
             elif everywhere and len(own) >= self.quota and fresh >= self.quota * protocol.confirm_sessions:
                 # Only at the end of a session: every process pair then has the same weight.
                 if self.plus.log >= math.log(self.family / protocol.alpha):
-                    self._enough(may_go_on=fresh + self.quota <= protocol.confirm_max_pairs)
+                    self._enough()
                 elif fresh + self.quota > protocol.confirm_max_pairs:
                     self._end("inconclusive", f"{fresh} fresh pairs did not confirm the gain of the screen")
         if not self.final and len(own) >= self.quota:
@@ -175,7 +174,7 @@ class Decider:
             kept = math.expm1(hodges_lehmann(x)) >= protocol.min_gain
             self._resolved(KEPT if kept else "no_gain", "a hint only, this protocol controls no error rate")
         elif evidence.signed_rank_p(x) <= protocol.alpha / self.family:
-            self._enough(may_go_on=False)
+            self._enough()
         elif (
             evidence.signed_rank_p([math.log1p(protocol.min_gain) - v for v in x])
             <= 1 / protocol.futility_evidence
@@ -207,16 +206,9 @@ class Decider:
         else:
             self._resolved("no_gain", f"no gain of {self.protocol.min_gain:.2%} or more")
 
-    def _enough(self, may_go_on: bool) -> None:
-        gain = hodges_lehmann(self._fresh())
-        sessions = list(self.confirm.values())
-        apart = spread(sessions, self.scale, self._freedom()).excess / math.sqrt(len(sessions))
-        if math.expm1(gain) < self.protocol.min_gain:
+    def _enough(self) -> None:
+        if math.expm1(hodges_lehmann(self._fresh())) < self.protocol.min_gain:
             self._resolved("no_gain", f"faster, but by less than {self.protocol.min_gain:.2%}")
-            return
-        if gain < AGREEMENT * apart:
-            if not may_go_on:
-                self._end("inconclusive", "the gain differs too much from one fresh process pair to the next")
             return
         self.tail = slow_tail(self.counted)
         if self.tail["p"] < TAIL_ALPHA:
@@ -225,9 +217,6 @@ class Decider:
             )
         else:
             self._resolved(KEPT, f"faster, in {len(self.confirm)} fresh process pairs")
-
-    def _freedom(self) -> int:
-        return max(0, len(self.calibration) - 1)
 
     def _fresh(self) -> list[float]:
         return [x for session in self.confirm.values() for x in session]
@@ -242,7 +231,8 @@ class Decider:
         sessions = self._basis()[1]
         if sum(map(len, sessions)) < 2:
             return None
-        low, high = prediction_interval(sessions, self.scale, self._freedom(), self.protocol.process_spread)
+        freedom = max(0, len(self.calibration) - 1)
+        low, high = prediction_interval(sessions, self.scale, freedom, self.protocol.process_spread)
         return math.expm1(low), math.expm1(high)
 
     def _step(self) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -35,55 +34,30 @@ def hodges_lehmann(x: Sequence[float] | Array) -> float:
     return float(np.median((values[i] + values[j]) / 2))
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Two levels of noise of log-ratios grouped by process pair (session), as standard deviations.
-
-    ``pair``: one pair within a session; ``session``: what ``pair`` makes of a session's estimate;
-    ``between``: seen between the sessions' estimates, None for one session. ``freedom``: degrees of freedom
-    of ``pair``.
-    """
-
-    pair: float
-    session: float
-    between: float | None
-    freedom: int
-
-    @property
-    def excess(self) -> float:
-        """The part of ``between`` that the noise within does not explain: differences between processes."""
-        return math.sqrt(max(0.0, (self.between or 0.0) ** 2 - self.session**2))
-
-
-def spread(sessions: Sequence[Sequence[float] | Array], scale: float, freedom: int) -> Spread:
-    """Both levels; ``scale``: the noise of one pair as known before, with that many degrees of freedom."""
-    arrays = [np.asarray(s, dtype=np.float64) for s in sessions if len(s)]
-    m, n = len(arrays), sum(a.size for a in arrays)
-    own = max(1, n - m)
-    deviations = np.abs(np.concatenate([a - np.median(a) for a in arrays]))
-    variance = (MAD_TO_SD * float(np.median(deviations))) ** 2 * n / own
-    variance = (own * variance + freedom * scale**2) / (own + freedom)
-    between = float(np.std([hodges_lehmann(a) for a in arrays], ddof=1)) if m > 1 else None
-    return Spread(math.sqrt(variance), math.sqrt(variance * m / n), between, own + freedom)
-
-
 def prediction_interval(
     sessions: Sequence[Sequence[float] | Array], scale: float, freedom: int, process_spread: float
 ) -> tuple[float, float]:
     """Where a repetition of the measurement in new processes falls 19 times of 20: (low, high) log-ratio.
 
-    ``sessions``: log-ratios by process pair, two in all at least; ``scale``, ``freedom``: see ``spread``. The
-    spread between sessions carries both the noise within and the differences between fresh processes; the
-    interval is never narrower than the noise within explains. One session alone says nothing about other
-    processes: ``process_spread`` (a standard deviation) stands in for what was not measured.
+    ``sessions``: log-ratios by process pair, two in all at least. ``scale``: the noise of one pair as known
+    before, with that many degrees of ``freedom`` (0: not known). The spread between sessions carries both the
+    noise within and the differences between fresh processes; the interval is never narrower than the noise
+    within explains. One session alone says nothing about other processes: ``process_spread`` (a standard
+    deviation) stands in for what was not measured.
     """
-    noise = spread(sessions, scale, freedom)
-    m = sum(len(s) > 0 for s in sessions)
-    within = t_quantile(noise.freedom) * noise.session
-    if noise.between is None:
-        within = t_quantile(noise.freedom) * math.hypot(noise.session, process_spread)
+    arrays = [np.asarray(s, dtype=np.float64) for s in sessions if len(s)]
+    pooled = np.concatenate(arrays)
+    m, n = len(arrays), pooled.size
+    own = max(1, n - m)
+    deviations = np.abs(np.concatenate([a - np.median(a) for a in arrays]))
+    variance = (MAD_TO_SD * float(np.median(deviations))) ** 2 * n / own
+    variance = (own * variance + freedom * scale**2) / (own + freedom)
+    within, sure = math.sqrt(variance * m / n), t_quantile(own + freedom)
+    if m == 1:
+        half = sure * math.hypot(within, process_spread)
     else:
-        within = max(within, t_quantile(m - 1) * noise.between)
-    half = within * math.sqrt(2.0 / m)
-    centre = hodges_lehmann(np.concatenate([np.asarray(s, dtype=np.float64) for s in sessions]))
+        between = float(np.std([hodges_lehmann(a) for a in arrays], ddof=1))
+        half = max(sure * within, t_quantile(m - 1) * between)
+    half *= math.sqrt(2.0 / m)
+    centre = hodges_lehmann(pooled)
     return centre - half, centre + half

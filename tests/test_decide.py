@@ -233,24 +233,6 @@ def test_a_coarse_timer_still_shows_a_regression():
     assert run(Machine(5, -0.3, 0.02, spoil=coarse(0.02)))[1].reason == "regression"
 
 
-def test_process_pairs_that_disagree_are_not_enough_and_more_are_asked_for():
-    gains = dict(enumerate((0.02, 0.001, 0.035, 0.002, 0.04, 0.001) * 10, 1))
-
-    def moody(pair, rng):
-        gain = gains[pair.session] if pair.phase == "confirm" else 0.03
-        return (
-            pair
-            if pair.phase == "calibrate"
-            else replace(pair, candidate=tuple(v / (1 + gain) for v in pair.candidate))
-        )
-
-    pairs, decision = run(Machine(1, 0.0, 0.002, spoil=moody))
-    assert len(decision.statistics["sessions"]) > 3
-    assert decide(pairs[:-1], Protocol(), 30).statistics["e_plus"] > 600
-    fixed = run(Machine(1, 0.0, 0.002, spoil=moody), Protocol(method="fixed"))[1]
-    assert fixed.reason == "inconclusive" and "from one fresh process pair to the next" in fixed.message
-
-
 def tail(pair, rng):
     if pair.phase == "calibrate":
         return pair

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosterrun.interval import hodges_lehmann, prediction_interval, spread, t_quantile
+from boosterrun.interval import hodges_lehmann, prediction_interval, t_quantile
 
 values = st.lists(st.floats(-1, 1), min_size=1, max_size=12)
 
@@ -42,17 +42,6 @@ def test_sessions_that_disagree_widen_the_interval():
         [[0.01, 0.011, 0.009], [0.02, 0.021, 0.019], [0.03, 0.031, 0.029]], 0.001, 9, 0.003
     )
     assert differ[1] - differ[0] > 5 * (agree[1] - agree[0])
-
-
-def test_spread_tells_the_noise_within_from_that_between():
-    rng = np.random.default_rng(3)
-    sessions = [rng.normal(rng.normal(0, 0.03), 0.01, 16) for _ in range(60)]
-    noise = spread(sessions, 0.0, 0)
-    assert noise.pair == pytest.approx(0.01, rel=0.1)
-    assert noise.session == pytest.approx(noise.pair / 4)
-    assert noise.between == pytest.approx(0.03, rel=0.3) and noise.excess < noise.between
-    assert spread([[0.1, 0.1], [0.1, 0.1]], 0.01, 9).excess == 0.0
-    assert spread([[0.1, 0.2]], 0.01, 9).between is None
 
 
 def test_one_session_alone_allows_for_other_processes():
