@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import triton
 from triton import knobs
+from triton.backends.nvidia.compiler import CUDAOptions
 
 from boosterrun.errors import RunError
 from boosterrun.hooks import DefaultHooks
@@ -63,6 +64,7 @@ class TritonHooks(DefaultHooks):
         self._tee = _Tee(sys.stdout)
         sys.stdout = self._tee
         self._before: Any = None
+        _require_options()
         self._verify()
 
     def before_build(self) -> None:
@@ -123,6 +125,16 @@ class TritonHooks(DefaultHooks):
             )
         if knobs.runtime.interpret:
             raise RunError("Triton interprets its kernels, so nothing is compiled", "Unset TRITON_INTERPRET")
+
+
+def _require_options() -> None:
+    """Triton reads the options once, at its import: that must have been in this side's environment."""
+    asked, taken = os.environ.get("PTXAS_OPTIONS"), CUDAOptions().ptx_options
+    if (asked or None) != (taken or None):
+        raise RunError(
+            f"Triton was imported with the ptxas options {taken!r}, before this side's {asked!r} were set",
+            "See that nothing imports triton before the worker does (sitecustomize, a preloaded module)",
+        )
 
 
 def _same_file(one: str, other: str) -> bool:
