@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -481,6 +482,49 @@ def test_several_processes_at_once_leave_one_good_copy(hub: GitHub, tmp_path: Pa
     assert len(paths) == 1
     assert Path(paths.pop()).read_bytes() == hub.releases[3].files[ZIP]
     assert len(hub.seen(FILES_HOST, asset(hub))) == 2, "downloaded once, in two parts"
+
+
+BODIES = ["truncate", "truncate without etag", "wrong bytes", "short", "huge", "no range"]
+STATUSES = ["500", "503", "404", "403", "429:0", "limit:0", "drop", "nonsense", "limit:9999"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_goes_wrong_the_store_has_a_good_copy_or_none(
+    hub: GitHub, tmp_path: Path, seed: int
+) -> None:
+    luck = random.Random(seed)
+    hurry = Patience(attempts=3, backoff=0.0, longest_wait=1.5, connect=2, read=2)
+    outcomes = []
+    for number in range(25):
+        root = tmp_path / str(number // 3)  # what an earlier one left is there for the next
+        for where, kinds in (
+            ("per_page=", STATUSES),
+            ("/assets/", STATUSES),
+            ("?sig", STATUSES + 2 * BODIES),
+        ):
+            hub.faults[where] = [luck.choice(kinds) for _ in range(luck.choice([0, 0, 1, 2, 4]))]
+        try:
+            stored = fetch(Wish("helion"), place(hub, root, patience=hurry)).stored
+            outcomes.append("good")
+            assert stored.path.read_bytes() == hub.releases[3].files[ZIP]
+        except BoosterrunError as error:
+            outcomes.append("told")
+            assert str(error).isprintable()
+        for path in root.rglob("booster-pack-*.zip"):
+            assert path.read_bytes() == hub.releases[3].files[ZIP]
+    assert set(outcomes) == {"good", "told"}
+
+
+def test_a_bar_on_a_terminal_only(
+    hub: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    get(hub, tmp_path / "pipe")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    get(hub, tmp_path / "terminal")
+    shown = capsys.readouterr().err
+    assert shown.endswith(f"{ZIP} [{30 * '#'}] 0.07 of 0.07 MB\n")
+    assert shown.count("\n") == 1
 
 
 def test_a_store_that_cannot_be_written(hub: GitHub, tmp_path: Path) -> None:

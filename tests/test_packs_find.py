@@ -43,9 +43,8 @@ def test_the_newest_for_the_toolkit(stored: list[Stored]) -> None:
     assert find(stored) == stored[2].path, "ptxas here is 13.3"
 
 
-def test_the_newest_without_a_toolkit(stored: list[Stored], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boosterrun.toolchain._wheel_folders", list)
-    assert find(stored, env={"PATH": "/nothing", "CUDA_HOME": "", "CUDA_PATH": ""}) == stored[0].path
+def test_the_newest_without_a_toolkit(stored: list[Stored]) -> None:
+    assert find(stored, env={"BOOSTERRUN_PTXAS": "/nothing"}) == stored[0].path
 
 
 def test_a_pin(stored: list[Stored]) -> None:

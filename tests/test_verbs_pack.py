@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,10 @@ import command
 import pytest
 import releases
 from server import GitHub, Published
+from test_gpu import FAKE
 
-from boosterrun import cli, gpu
-from boosterrun.packs import match, open_pack
+from boosterrun import cli
+from boosterrun.packs import open_pack
 from boosterrun.packs.manifest import MANIFEST_NAME
 from boosterrun.packs.show import describe
 
@@ -200,24 +203,32 @@ def pack_for(path: Path, **changes: object) -> Path:
     return path
 
 
-H200 = {"name": "NVIDIA H200", "compute_capability": "9.0"}
+@pytest.fixture(scope="module")
+def h200(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which the driver's library says that there is an H200."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: the fake NVML cannot be built")
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "nvml.c").write_text(FAKE)
+    (folder / "settings").write_text("")
+    target = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-w", "-shared", "-fPIC", "-o", target, folder / "nvml.c"], check=True)
+    return {"LD_LIBRARY_PATH": str(folder), "FAKE_NVML": str(folder / "settings")}
 
 
-def test_another_gpu_is_a_warning(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gpu, "snapshot", lambda: {"devices": [H200]})
+def test_another_gpu_is_a_warning(here: Path, h200: dict[str, str]) -> None:
     path = pack_for(here / "x.zip", supported_gpus=["B200"])
-    words = "is for B200, and here is NVIDIA H200"
-    assert cli.main(["pack", "show", str(path)]) == 0
-    assert words in capsys.readouterr().err
-    acf = open_pack(path).acfs[1].id
-    assert cli.main([f"acf={acf}", f"pack={path}", command.QUICK, "hydra.run.dir=out"]) == 0
-    assert capsys.readouterr().err.count(words) == 1
-    result = json.loads(next(here.rglob("result.json")).read_text())
-    assert result["pack"]["gpu_supported"] is False
-    match.announce(open_pack(releases.SAMPLE))
-    assert capsys.readouterr().err == ""
+    words = "warning: pack 'Sample Booster Pack' is for B200, and here is NVIDIA H200: expect fewer gains"
+    assert words in command.run("pack", "show", str(path), cwd=here, **h200).stderr
+    assert "warning" not in command.run("pack", "show", "sample", cwd=here, **h200).stderr
+    ran = command.run("-m", "acf=glob([01*,02*])", f"pack={path}", command.QUICK, cwd=here, **h200)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count(words) == 1, "once a sweep"
+    found = [json.loads(each.read_text()) for each in here.rglob("result.json")]
+    assert [result["pack"]["gpu_supported"] for result in found] == [False, False]
+    ran = command.run(command.QUICK, f"pack={path}", cwd=here, **h200)
+    assert words not in ran.stderr, "the self-test uses no ACF"
 
 
 def test_another_toolkit_is_a_warning_when_shown_and_refused_when_run(

@@ -115,8 +115,9 @@ def bar(name: str) -> Progress:
 
     def show(done: int, total: int) -> None:
         filled = "#" * (30 * done // total)
-        end = "\n" if done == total else ""
-        sys.stderr.write(f"\r{name} [{filled:<30}] {done / 1e6:.1f} of {total / 1e6:.1f} MB{end}")
+        # The cursor waits at the start of the line: an error overwrites an unfinished bar.
+        end = "\n" if done == total else "\r"
+        sys.stderr.write(f"{name} [{filled:<30}] {done / 1e6:.2f} of {total / 1e6:.2f} MB{end}")
         sys.stderr.flush()
 
     return show
