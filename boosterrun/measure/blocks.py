@@ -148,26 +148,29 @@ class PairRunner:
         )
         pair = replace(pair, void=disturbance())
         self.failures += [str(f) for b in blocks.values() for f in b.detail.get("failures", ())]
-        self._record(pair, blocks)
-        return pair
-
-    def _record(self, pair: Pair, blocks: dict[str, Samples]) -> None:
         failures = {side: list(b.detail["failures"]) for side, b in blocks.items() if "failures" in b.detail}
         self._log.append(
-            {
-                **({"failures": failures} if failures else {}),
-                "shape": self.shape,
-                "phase": pair.phase,
-                "session": pair.session,
-                "order": pair.order,
-                "baseline": pair.baseline,
-                "candidate": pair.candidate,
-                "void": pair.void,
-                "unit": blocks["b"].unit,
-                "timer": self.timing.timer,
-                "at": time.time(),
-            }
+            {**({"failures": failures} if failures else {}), **self._entry(pair, blocks["b"].unit)}
         )
+        return pair
+
+    def recall(self, pair: Pair, unit: str) -> None:
+        """Log a pair that an earlier job has measured; its own log has the time."""
+        self._log.append({**self._entry(pair, unit), "reused": True})
+
+    def _entry(self, pair: Pair, unit: str) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "phase": pair.phase,
+            "session": pair.session,
+            "order": pair.order,
+            "baseline": pair.baseline,
+            "candidate": pair.candidate,
+            "void": pair.void,
+            "unit": unit,
+            "timer": self.timing.timer,
+            "at": time.time(),
+        }
 
     def _block(self, side: Side) -> Samples:
         return side.sample(self.shape, self.timing.launches, self.timing.timer, self.timing.warmup)

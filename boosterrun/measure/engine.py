@@ -21,6 +21,7 @@ from boosterrun.errors import RunError
 from boosterrun.measure import blame
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
+from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
 from boosterrun.measure.watch import Watch
 from boosterrun.pairs import Protocol
@@ -41,20 +42,34 @@ class _Session:
     baseline: Side
     candidate: Side
     watch: Watch
+    lent: LentBaseline | None
 
 
 class Engine:
     """Judges one job. ``open_side`` makes a side that is not started; ``prove`` compares what both built.
 
     ``proves``: the adapter can prove that the ACF was applied; unless the protocol says otherwise, it must.
+    ``open_fresh`` makes the sides of a confirmation on the CPU, where the layout of a process shows in the
+    times; ``lent``: the baseline of the screen that is kept from job to job.
     """
 
-    def __init__(self, job: Job, open_side: OpenSide, prove: Prove, *, proves: bool = False) -> None:
+    def __init__(
+        self,
+        job: Job,
+        open_side: OpenSide,
+        prove: Prove,
+        *,
+        proves: bool = False,
+        open_fresh: OpenSide | None = None,
+        lent: LentBaseline | None = None,
+    ) -> None:
         config = job.config
         required = config.protocol.require_proof
         self.proof_required = proves if required is None else required
         self.job = job
         self.open_side = open_side
+        self.open_fresh = open_fresh or open_side
+        self.lent = lent
         self.prove = prove
         self.protocol = config.protocol
         rules = Protocol.from_mapping(asdict(config.protocol))
@@ -92,17 +107,24 @@ class Engine:
 
     @contextlib.contextmanager
     def _session(self, number: int) -> Iterator[_Session]:
-        """Two fresh processes with fresh folders; whatever happens, nothing of them is left."""
+        """Two processes with fresh folders, the screen's baseline excepted; nothing of them is left."""
         folder = self.job.work / f"session-{number}"
-        baseline = self.open_side("baseline", folder / "baseline")
-        candidate = self.open_side("candidate", folder / "candidate")
+        open_side = self.open_fresh if number > 0 and self._layout_shows() else self.open_side
+        lent = self.lent if number == 0 else None
+        baseline = lent or open_side("baseline", folder / "baseline")
+        candidate = open_side("candidate", folder / "candidate")
         try:
             with self._phase("start"):
                 hello = _both(baseline.start, candidate.start)
             self.hello = hello[1]
-            yield _Session(number, baseline, candidate, Watch(hello))
+            yield _Session(number, baseline, candidate, Watch(hello), lent)
         finally:
             _both(baseline.close, candidate.close)
+
+    def _layout_shows(self) -> bool:
+        """Whether where a process lies in memory may change its times: on a CPU, not on a GPU."""
+        start = getattr(self.protocol, "confirm_start", "auto")
+        return start == "spawn" or (start == "auto" and (self.hello is None or self.hello.device is None))
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -142,11 +164,16 @@ class Engine:
         self._build(session, trial)
         self._check(session, trial, self.protocol.checks if session.number <= 1 else 1)
         with self._phase("pairs"):
+            memory = session.lent.memory(trial.name) if session.lent is not None else None
             if trial.runner is None:
-                trial.timing = choose_timing(session.baseline, trial.name, self.protocol)
+                known = memory.timing if memory is not None else None
+                trial.timing = known or choose_timing(session.baseline, trial.name, self.protocol)
                 acf = self.job.acf.sha256 if self.job.acf else "none"
                 seed = f"{self.job.config.seed}:{acf}:{trial.name}"
                 trial.runner = PairRunner(trial.name, trial.timing, seed, log)
+                if memory is not None:
+                    memory.timing = trial.timing
+                    self._recall(trial, trial.runner, memory)
             decision = trial.decider.decision()
             while decision.state != "final" and decision.session == session.number:
                 other = session.baseline if decision.phase == "calibrate" else session.candidate
@@ -155,10 +182,22 @@ class Engine:
                 )
                 trial.pairs.append(pair)
                 trial.decider.add(pair)
+                if memory is not None and pair.phase == "calibrate" and pair.void is None:
+                    memory.calibration.append(pair)
                 decision = trial.decider.decision()
         with self._phase("check"):
             self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
             self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
+
+    @staticmethod
+    def _recall(trial: Trial, runner: PairRunner, memory: ShapeMemory) -> None:
+        """Take the baseline's pairs with itself from an earlier job: they are this job's data as well."""
+        for pair in memory.calibration:
+            if trial.decider.decision().phase != "calibrate":
+                return
+            runner.recall(pair, UNIT)
+            trial.pairs.append(pair)
+            trial.decider.add(pair)
 
     def _build(self, session: _Session, trial: Trial) -> None:
         with self._phase("build"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
@@ -15,9 +19,13 @@ from boosterrun.errors import RunError
 from boosterrun.measure import blame
 from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
 from boosterrun.measure.engine import Engine
+from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.side import WorkerSide
 from boosterrun.measure.trial import Application, Rejected
 from boosterrun.probe import Probe, Remedies
+
+# A framework's own modules read the side's environment when they are imported: only what they build on.
+_PRELOAD = {"triton": ("torch",), "helion": ("torch",), "flashinfer": ("torch",)}
 
 
 class ResidentAdapter:
@@ -103,14 +111,26 @@ class ResidentAdapter:
             return Probe(rejection.reason, rejection.message)
         return Probe(None, "", tuple(" ".join(applied_controls(code.cubin)) for code in codes))
 
-    def side(self, job: Job, side: SideName, work: Path) -> Side:
-        """One side, not started. Raises Rejected for an ACF of stages that the adapter does not have."""
+    def preload(self, config: Config) -> tuple[str, ...] | None:
+        """Modules that a warm process may import for the workers; None: each imports its own."""
+        if not getattr(config.sweep, "warm_start", True):
+            return None
+        return tuple(getattr(config.workload, "preload", _PRELOAD.get(self.name, ())))
+
+    def side(self, job: Job, side: SideName, work: Path, *, fresh: bool = False) -> WorkerSide:
+        """One side, not started; ``fresh``: a process of its own from the start.
+
+        Raises Rejected for an ACF of stages that the adapter does not have.
+        """
         self.require_stages(job)
+        return WorkerSide(self._spec(job, side, work, fresh=fresh), job.config.timeouts)
+
+    def _spec(self, job: Job, side: SideName, work: Path, *, fresh: bool = False) -> SideSpec:
         workload = _workload(job.config)
         source = self.source(job.config)
         function = workload.case.rpartition(":")[2]
         candidate = side == "candidate" and job.acf is not None
-        spec = SideSpec(
+        return SideSpec(
             name=side,
             acf=job.controls if candidate else None,
             acf_id=job.acf.id if candidate and job.acf else None,
@@ -119,8 +139,8 @@ class ResidentAdapter:
             case=f"{source}:{function}" if source else workload.case,
             options=workload.options,
             adapter=self.name,
+            preload=None if fresh else self.preload(job.config),
         )
-        return WorkerSide(spec, job.config.timeouts)
 
     def judge(self, job: Job) -> Judgement:
         """Measure with two resident workers. Raises RunError when no candidate is at fault."""
@@ -128,12 +148,35 @@ class ResidentAdapter:
         def open_side(side: SideName, work: Path) -> Side:
             return self.side(job, side, work)
 
+        def open_fresh(side: SideName, work: Path) -> Side:
+            return self.side(job, side, work, fresh=True)
+
         def prove(baseline: Built, candidate: Built) -> Application:
             return self.prove(job, baseline, candidate)
 
-        judgement = Engine(job, open_side, prove, proves=self.proves).judge()
+        lent = self._lent(job)
+        judgement = Engine(
+            job, open_side, prove, proves=self.proves, open_fresh=open_fresh, lent=lent
+        ).judge()
         judgement.framework = self.framework()
         return judgement
+
+    def _lent(self, job: Job) -> LentBaseline | None:
+        """The baseline of this sweep; None where nothing follows, or the baseline is what is tested."""
+        if job.acf is None or job.config.sweep.candidates < 2:
+            return None
+        if not getattr(job.config.sweep, "keep_baseline", True):
+            return None
+        spec = self._spec(job, "baseline", Path())
+        source, timeouts = self.source(job.config), job.config.timeouts
+        key = (
+            json.dumps(asdict(spec), sort_keys=True, default=str),
+            hashlib.sha256(source.read_bytes()).hexdigest() if source else "",
+            repr((job.toolchain, job.arch, timeouts)),
+            tuple(sorted(os.environ.items())),
+            Path.cwd(),
+        )
+        return LentBaseline(key, lambda work: WorkerSide(self._spec(job, "baseline", work), timeouts))
 
 
 def _workload(config: Config) -> PythonWorkload:
