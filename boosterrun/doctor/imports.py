@@ -22,7 +22,7 @@ for name in sys.argv[1:]:
         if name == "torch":
             found["cuda"] = module.version.cuda
             found["sees_gpu"] = bool(module.cuda.is_available())
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         found = {{"version": None, "error": f"{{type(error).__name__}}: {{error}}"}}
     found["seconds"] = time.monotonic() - begun
     print("\\n" + {_MARK!r} + json.dumps({{name: found}}), flush=True)

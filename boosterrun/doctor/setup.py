@@ -74,7 +74,8 @@ class Setup:
     folder: Path
     env: Mapping[str, str]
     _answers: dict[str, Any] = field(default_factory=dict, repr=False)
-    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    # One for each question: who waits for a slow answer must not keep the others waiting.
+    _locks: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
 
     @property
     def adapter(self) -> str | None:
@@ -96,7 +97,7 @@ class Setup:
 
     def once(self, name: str, ask: Callable[[], _T]) -> _T:
         """The answer of ``ask``, which is called once for each ``name``, by whichever check comes first."""
-        with self._lock:
+        with self._locks.setdefault(name, threading.Lock()):
             if name not in self._answers:
                 self._answers[name] = ask()
             answer: _T = self._answers[name]
