@@ -1,5 +1,6 @@
 """A case that misbehaves as its options say: real crashes, hangs and lies for the tests of sides."""
 
+import atexit
 import ctypes
 import os
 import signal
@@ -105,6 +106,7 @@ ACTIONS = {
     "orphan": lambda: subprocess.Popen(["setsid", "sleep", "60"]),
     "orphan_then_exit": lambda: (subprocess.Popen(["sleep", "60"]), os._exit(4)),
     "flood": flood,
+    "at_exit": lambda: atexit.register(print, "goodbye", end=""),
     "print": lambda: print("hello from user code"),
     "environment": lambda: print(
         {k: v for k, v in os.environ.items() if k.startswith(("BOOSTERRUN_ACF", "SIDE_"))}

@@ -299,6 +299,12 @@ def test_what_a_good_worker_leaves_behind_is_ended_at_close(make_side: MakeSide,
     assert time.monotonic() - start < 30
 
 
+def test_what_user_code_registered_for_the_end_is_run(make_side: MakeSide) -> None:
+    side = built(make_side(stage="make", action="at_exit"))
+    side.close()
+    assert (side.spec.work / "stdout.log").read_text() == "goodbye"
+
+
 def test_a_flood_neither_blocks_nor_fills_the_disk(make_side: MakeSide) -> None:
     side = built(make_side(stage="run", action="flood"))
     assert side.sample("s", 2, "host").values
