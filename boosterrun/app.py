@@ -20,10 +20,10 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from boosterrun import __version__, environment, gpu, packs, record
+from boosterrun import __version__, canary, environment, gpu, packs, record
 from boosterrun.adapters import base
-from boosterrun.config import Config, WorkloadConfig
-from boosterrun.errors import BoosterrunError, UsageError
+from boosterrun.config import Config, typed
+from boosterrun.errors import BoosterrunError
 from boosterrun.pairs import Protocol
 
 SELF_TEST = "none"
@@ -34,7 +34,7 @@ def preflight(cfg: DictConfig) -> None:
 
     Raises BoosterrunError (UsageError, PackError, ToolchainError) with what to do next.
     """
-    config = _typed(cfg)
+    config = typed(cfg)
     Protocol.from_mapping(asdict(config.protocol))
     adapter = base.load(config.workload.adapter)
     adapter.source(config)
@@ -73,7 +73,7 @@ class _Job:
     """The record of one job, complete at any moment, so that nothing measured is lost."""
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
-        self.config = _typed(cfg)
+        self.config = typed(cfg)
         self.folder = folder
         self.work = folder / "work"
         self.begun = time.monotonic()
@@ -148,6 +148,7 @@ class _Job:
 
         toolchain = adapter.toolchain(config, os.environ)
         result["toolchain"] = _toolchain_record(toolchain)
+        result["environment"]["canary"] = canary.recorded(config, toolchain, self.folder.parent)
         if result["pack"] is not None:
             _require_controls(_pack(config), toolchain)
 
@@ -191,17 +192,6 @@ class _Job:
         if self.result["status"] == "decided" and not self.config.keep_work:
             with contextlib.suppress(OSError):
                 shutil.rmtree(self.work)
-
-
-def _typed(cfg: DictConfig) -> Config:
-    config = OmegaConf.to_object(cfg)
-    if not isinstance(config, Config) or not isinstance(config.workload, WorkloadConfig):
-        raise UsageError(
-            "the workload has no schema",
-            "Begin its YAML with `defaults: [/schema/workload/python@_here_, _self_]`",
-        )
-    config.workload.shapes = config.workload.shapes or {"default": {}}
-    return config
 
 
 def _pack(config: Config) -> packs.Pack:
