@@ -105,7 +105,7 @@ class ProtocolConfig:
     max_pairs: int = 60
     confirm_sessions: int = 3
     confirm_min_pairs: int = 10
-    confirm_max_pairs: int = 40
+    confirm_max_pairs: int = 80
     trials: int = 30
     warmup: int = 2
     block_seconds: float = 0.005
@@ -169,6 +169,21 @@ class TritonWorkload(PythonWorkload):
     """Triton kernels, unchanged: a Python case whose compiler gets the ACF by the environment."""
 
     adapter: str = "triton"
+
+
+@dataclass
+class HelionWorkload(PythonWorkload):
+    """Helion kernels, unchanged. ``configs`` pins one by the kernel's name, in place of that of its decorator."""
+
+    adapter: str = "helion"
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class FlashinferWorkload(PythonWorkload):
+    """FlashInfer's kernels, built from source per side: a Python case that calls them."""
+
+    adapter: str = "flashinfer"
 
 
 @dataclass
@@ -273,6 +288,8 @@ def register() -> None:
         ("ptxas", PtxasWorkload),
         ("python", PythonWorkload),
         ("triton", TritonWorkload),
+        ("helion", HelionWorkload),
+        ("flashinfer", FlashinferWorkload),
         ("command", CommandWorkload),
         ("nvcc", NvccWorkload),
     ):
