@@ -7,29 +7,30 @@ The only module that knows the order of things. What runs behind a side is the a
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from boosterrun import policy
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
-from boosterrun.measure import blame
+from boosterrun.measure import ahead, blame
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
+from boosterrun.measure.sessions import OpenSide, Sides, Sources
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
 from boosterrun.measure.watch import Watch
 from boosterrun.pairs import Protocol
 from boosterrun.record import KEPT, rejected
 
 T = TypeVar("T")
-OpenSide = Callable[[SideName, Path], Side]
 Prove = Callable[[Built, Built], Application]
+_OUT_OF_MEMORY = re.compile("out ?of ?memory", re.IGNORECASE)
 
 
 class BaselineFailed(RunError):  # noqa: N818 - names what happened
@@ -49,8 +50,7 @@ class Engine:
     """Judges one job. ``open_side`` makes a side that is not started; ``prove`` compares what both built.
 
     ``proves``: the adapter can prove that the ACF was applied; unless the protocol says otherwise, it must.
-    ``open_fresh`` makes the sides of a confirmation on the CPU, where the layout of a process shows in the
-    times; ``lent``: the baseline of the screen that is kept from job to job.
+    ``sources``: further ways to have sides (:class:`boosterrun.measure.sessions.Sources`).
     """
 
     def __init__(
@@ -60,16 +60,12 @@ class Engine:
         prove: Prove,
         *,
         proves: bool = False,
-        open_fresh: OpenSide | None = None,
-        lent: LentBaseline | None = None,
+        sources: Sources | None = None,
     ) -> None:
         config = job.config
         required = config.protocol.require_proof
         self.proof_required = proves if required is None else required
         self.job = job
-        self.open_side = open_side
-        self.open_fresh = open_fresh or open_side
-        self.lent = lent
         self.prove = prove
         self.protocol = config.protocol
         rules = Protocol.from_mapping(asdict(config.protocol))
@@ -78,6 +74,8 @@ class Engine:
             Trial(str(name), dict(params), Decider(rules, config.sweep.candidates, len(shapes)))
             for name, params in shapes.items()
         ]
+        sources = sources or Sources(open_side)
+        self.sides = Sides(sources, job.work, config.protocol.confirm_sessions)
         self.phases: dict[str, float] = {}
         self.hello: Hello | None = None
 
@@ -92,13 +90,14 @@ class Engine:
                     break
         finally:
             log.close()
+            self.sides.close()
         return self._judgement()
 
     # ---- sessions ----
 
     def _run_session(self, number: int, due: list[Trial], log: PairLog) -> None:
         """Measure the shapes that are due in two fresh processes; end at one that rejects the candidate."""
-        with self._blame(due[0]), self._session(number) as session:
+        with self._blame(due[0]), self._session(number, due[0]) as session:
             for trial in due:
                 with self._blame(trial):
                     self._measure(session, trial, log)
@@ -106,25 +105,17 @@ class Engine:
                     return
 
     @contextlib.contextmanager
-    def _session(self, number: int) -> Iterator[_Session]:
+    def _session(self, number: int, first: Trial) -> Iterator[_Session]:
         """Two processes with fresh folders, the screen's baseline excepted; nothing of them is left."""
-        folder = self.job.work / f"session-{number}"
-        open_side = self.open_fresh if number > 0 and self._layout_shows() else self.open_side
-        lent = self.lent if number == 0 else None
-        baseline = lent or open_side("baseline", folder / "baseline")
-        candidate = open_side("candidate", folder / "candidate")
+        baseline, candidate = self.sides.take(number, self.hello)
         try:
+            self.sides.go_ahead(number, first, self.hello)
             with self._phase("start"):
                 hello = _both(baseline.start, candidate.start)
             self.hello = hello[1]
-            yield _Session(number, baseline, candidate, Watch(hello), lent)
+            yield _Session(number, baseline, candidate, Watch(hello), self.sides.lent(number))
         finally:
             _both(baseline.close, candidate.close)
-
-    def _layout_shows(self) -> bool:
-        """Whether where a process lies in memory may change its times: on a CPU, not on a GPU."""
-        start = getattr(self.protocol, "confirm_start", "auto")
-        return start == "spawn" or (start == "auto" and (self.hello is None or self.hello.device is None))
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -133,6 +124,14 @@ class Engine:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - begin
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Time alone: what builds ahead of its turn is waited for, and held back."""
+        with contextlib.ExitStack() as stack:
+            with self._phase("wait"):
+                stack.enter_context(ahead.timing())
+            yield
 
     @contextlib.contextmanager
     def _blame(self, trial: Trial) -> Iterator[None]:
@@ -150,6 +149,11 @@ class Engine:
                     + (f"; it said: {tail}" if tail else ""),
                     "Run the workload by hand without an ACF and mend it",
                 ) from failure
+            if ahead.waiting() and _OUT_OF_MEMORY.search(failure.message):
+                advice = "Run it again with sweep.build_ahead=0"
+                raise RunError(
+                    f"no memory beside {ahead.waiting()} builds ahead: {where}", advice
+                ) from failure
             if failure.kind == "start_error":
                 advice = "Check this machine with boosterrun acf=none"
                 raise RunError(f"the candidate's side did not start: {where}", advice) from failure
@@ -163,7 +167,7 @@ class Engine:
     def _measure(self, session: _Session, trial: Trial, log: PairLog) -> None:
         self._build(session, trial)
         self._check(session, trial, self.protocol.checks if session.number <= 1 else 1)
-        with self._phase("pairs"):
+        with self._turn(), self._phase("pairs"):
             memory = session.lent.memory(trial.name) if session.lent is not None else None
             if trial.runner is None:
                 known = memory.timing if memory is not None else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,10 +17,11 @@ from boosterrun.case import parse_source
 from boosterrun.config import Config, PythonWorkload
 from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
-from boosterrun.measure import blame
+from boosterrun.measure import ahead, blame
 from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.kept import LentBaseline
+from boosterrun.measure.sessions import Sources
 from boosterrun.measure.side import WorkerSide
 from boosterrun.measure.trial import Application, Rejected
 from boosterrun.probe import Probe, Remedies
@@ -146,7 +148,8 @@ class ResidentAdapter:
         """Measure with two resident workers. Raises RunError when no candidate is at fault."""
 
         def open_side(side: SideName, work: Path) -> Side:
-            return self.side(job, side, work)
+            self.require_stages(job)
+            return ahead.take(self._key(job, self._spec(job, side, work))) or self.side(job, side, work)
 
         def open_fresh(side: SideName, work: Path) -> Side:
             return self.side(job, side, work, fresh=True)
@@ -154,12 +157,27 @@ class ResidentAdapter:
         def prove(baseline: Built, candidate: Built) -> Application:
             return self.prove(job, baseline, candidate)
 
-        lent = self._lent(job)
-        judgement = Engine(
-            job, open_side, prove, proves=self.proves, open_fresh=open_fresh, lent=lent
-        ).judge()
+        sources = Sources(
+            usual=open_side,
+            fresh=open_fresh,
+            lent=self._lent(job),
+            confirm_start=getattr(job.config.protocol, "confirm_start", "auto"),
+            sides_ahead=_sides_ahead(job.config),
+        )
+        judgement = Engine(job, open_side, prove, proves=self.proves, sources=sources).judge()
         judgement.framework = self.framework()
         return judgement
+
+    def prepare(self, job: Job) -> bool:
+        """Start and build the candidate of a later job in the background; False when it must wait.
+
+        The job's first session takes it over if nothing about it has changed. Raises Rejected.
+        """
+        self.require_stages(job)
+        shape, params = next(iter(job.config.workload.shapes.items()))
+        spec = self._spec(job, "candidate", job.work / "session-0" / "candidate")
+        make = partial(WorkerSide, spec, job.config.timeouts)
+        return ahead.offer(self._key(job, spec), make, str(shape), params, _sides_ahead(job.config))
 
     def _lent(self, job: Job) -> LentBaseline | None:
         """The baseline of this sweep; None where nothing follows, or the baseline is what is tested."""
@@ -167,17 +185,24 @@ class ResidentAdapter:
             return None
         if not getattr(job.config.sweep, "keep_baseline", True):
             return None
-        spec = self._spec(job, "baseline", Path())
-        source, timeouts = self.source(job.config), job.config.timeouts
-        key = (
+        key, timeouts = self._key(job, self._spec(job, "baseline", Path())), job.config.timeouts
+        return LentBaseline(key, lambda work: WorkerSide(self._spec(job, "baseline", work), timeouts))
+
+    def _key(self, job: Job, spec: SideSpec) -> Hashable:
+        """Everything that makes a side what it is: with an equal key another job's side may serve."""
+        source = self.source(job.config)
+        return (
             json.dumps(asdict(spec), sort_keys=True, default=str),
             hashlib.sha256(source.read_bytes()).hexdigest() if source else "",
-            repr((job.toolchain, job.arch, timeouts)),
+            repr((job.toolchain, job.arch, job.config.timeouts)),
             tuple(sorted(os.environ.items())),
             Path.cwd(),
         )
-        return LentBaseline(key, lambda work: WorkerSide(self._spec(job, "baseline", work), timeouts))
 
 
 def _workload(config: Config) -> PythonWorkload:
     return cast(PythonWorkload, config.workload)
+
+
+def _sides_ahead(config: Config) -> int:
+    return ahead.limit(getattr(config.sweep, "build_ahead", "auto"))

@@ -108,6 +108,11 @@ class WorkerSide:
             warmup=warmup,
         )
 
+    def abort(self) -> None:
+        """Kill the worker from another thread: a request that waits raises SideFailed. Never raises."""
+        if self._child is not None:
+            self._child.signal_group(signal.SIGKILL)
+
     def close(self) -> None:
         """Ask the worker to end, then end it and everything it started. Never raises; may be called twice."""
         child = self._child

@@ -1,0 +1,257 @@
+"""Sides built ahead of their turn: ready sooner, never built while pairs are timed, no verdict by them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from boosterrun.adapters import base
+from boosterrun.adapters.base import Job, Judgement, Toolchain
+from boosterrun.config import (
+    SHIPPED,
+    AcfConfig,
+    Config,
+    ProtocolConfig,
+    PythonWorkload,
+    SweepConfig,
+    TimeoutsConfig,
+)
+from boosterrun.measure import ahead, kept, warm
+from boosterrun.measure.api import SideFailed, SideSpec
+from boosterrun.measure.resident import ResidentAdapter
+from boosterrun.measure.side import WorkerSide
+from boosterrun.packs import Acf
+
+PATIENT = SimpleNamespace(start=60.0, build=60.0, check=60.0, sample=60.0, grace=0.3)
+TIMEOUTS = TimeoutsConfig(start=60.0, build=60.0, check=60.0, sample=60.0, grace=0.3)
+CASE = f"""
+import json, os, sys, time
+sys.path.insert(0, {str(SHIPPED / "cases")!r})
+import simulated
+
+def note(what):
+    with open(os.environ["EVENTS"], "a") as log:
+        log.write(json.dumps([what, os.environ.get("BOOSTERRUN_ACF_ID", "baseline"), os.getpid(), time.monotonic()]) + "\\n")
+
+def make(*, seed, seconds=0.0, fail_once="", **keys):
+    if fail_once and os.environ.get("BOOSTERRUN_ACF_ID") and not os.path.exists(fail_once):
+        open(fail_once, "w").close()
+        raise MemoryError("CUDA out of memory")
+    if seed == 0:
+        note("build")
+        time.sleep(seconds)
+        note("built")
+    case = simulated.make(seed=seed, **keys)
+    if seed == 0:
+        sample = case.sample
+        def noted(count):
+            note("sample")
+            values = sample(count)
+            note("sampled")
+            return values
+        case.sample = noted
+    return case
+"""  # noqa: E501
+
+
+class Play:
+    """Makes sides and judges jobs of a case that says when it builds and when it is timed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.case = folder / "case.py"
+        self.case.write_text(CASE)
+        self.options: dict[str, Any] = {
+            "noise": {"sigma": 0.005},
+            "behaviours": {"02-*": {"gain": 0.2}, "*": {"gain": -0.2}},
+        }
+
+    def side(self, name: str = "x", **options: Any) -> WorkerSide:
+        spec = SideSpec(
+            "candidate",
+            None,
+            None,
+            self.folder / name,
+            case=f"{self.case}:make",
+            options={**self.options, **options},
+        )
+        return WorkerSide(spec, PATIENT)
+
+    def job(self, name: str, build_ahead: int = 2) -> Job:
+        folder = self.folder / name
+        workload = PythonWorkload(
+            name="s", case=f"{self.case}:make", shapes={"a": {"size": 16}}, options=self.options
+        )
+        sweep = SweepConfig(candidates=4)
+        sweep.build_ahead = build_ahead
+        protocol = ProtocolConfig(name="screen", calibration_pairs=4, checks=1)
+        config = Config(
+            AcfConfig(id=name), workload=workload, protocol=protocol, timeouts=TIMEOUTS, sweep=sweep
+        )
+        acf = Acf(name, f"{name}.acf", "0" * 64, 1, ("ptxas",), "", f"{name}.acf")
+        return Job(config, acf, folder / "0.acf", folder, folder / "work", Toolchain(), None)
+
+    def judge(self, job: Job) -> Judgement:
+        job.work.mkdir(parents=True, exist_ok=True)
+        return adapter().judge(job)
+
+    def events(self) -> list[list[Any]]:
+        path = self.folder / "events"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for(self, what: str, count: int = 1) -> None:
+        deadline = time.monotonic() + 60
+        while sum(e[0] == what for e in self.events()) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def adapter() -> ResidentAdapter:
+    found = base.load("python")
+    assert isinstance(found, ResidentAdapter)
+    return found
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    monkeypatch.setenv("EVENTS", str(tmp_path / "events"))
+    made = Play(tmp_path)
+    yield made
+    ahead.close()
+    kept.close()
+    warm.close()
+    assert ahead.waiting() == 0
+    assert not [t for t in threading.enumerate() if t.name == "boosterrun-ahead"]
+    pids = {e[2] for e in made.events()}
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_side_is_built_before_it_is_asked_for(play: Play) -> None:
+    with ahead.EarlySide(play.side, "s", {"size": 16}) as early:
+        play.wait_for("built")
+        assert early.start().pid is not None
+        built = early.build("s", {"size": 16})
+        assert built.seconds >= 0
+        assert early.build("s", {"size": 16}) is built
+        assert early.check("s", 1).passed
+        assert len(early.sample("s", 3, "auto").values) == 3
+        early.build("t", {"size": 32})
+        assert early.check_timed("t").passed
+    assert sum(e[0] == "build" for e in play.events()) == 2
+
+
+def test_nothing_builds_while_pairs_are_timed(play: Play) -> None:
+    with ahead.timing():
+        early = ahead.EarlySide(play.side, "s", {"size": 16})
+        time.sleep(0.7)
+        assert play.events() == []
+    play.wait_for("built")
+    early.close()
+    late = ahead.EarlySide(lambda: play.side("y", seconds=0.5), "s", {"size": 16})
+    play.wait_for("build", 2)
+    with ahead.timing():  # waits for the build that has begun
+        assert sum(e[0] == "built" for e in play.events()) == 2
+    late.close()
+
+
+def test_what_failed_ahead_is_tried_again_in_its_turn(play: Play) -> None:
+    play.options["fail_once"] = str(play.folder / "failed")
+
+    def make() -> WorkerSide:
+        side = play.side()
+        spec = SideSpec(**{**vars(side.spec), "acf": play.folder / "0.acf", "acf_id": "01-x"})
+        return WorkerSide(spec, PATIENT)
+
+    with ahead.EarlySide(make, "s", {"size": 16}) as early:
+        early.start()
+        assert early.build("s", {"size": 16}).seconds >= 0
+    assert Path(play.options["fail_once"]).exists()
+
+
+def test_a_failure_that_stays_is_raised_in_its_turn(play: Play) -> None:
+    play.case.write_text("raise ImportError('the framework is broken')")
+    with (
+        ahead.EarlySide(play.side, "s", {}) as early,
+        pytest.raises(SideFailed, match="the framework is broken"),
+    ):
+        early.start()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.3, 0.6])
+def test_a_build_that_hangs_is_ended_at_close(play: Play, delay: float) -> None:
+    early = ahead.EarlySide(lambda: play.side(seconds=60.0), "s", {"size": 16})
+    time.sleep(delay)
+    begin = time.monotonic()
+    early.close()
+    early.close()
+    assert time.monotonic() - begin < 20
+
+
+def test_a_later_job_takes_over_what_was_prepared(play: Play) -> None:
+    jobs = [play.job(name) for name in ("01-x", "02-x", "03-x")]
+    assert adapter().prepare(jobs[0])
+    assert adapter().prepare(jobs[1])
+    assert adapter().prepare(jobs[1])  # it is on its way
+    assert not adapter().prepare(jobs[2])  # two are ahead
+    play.wait_for("built", 2)
+    assert play.judge(jobs[0]).decision == "REJECTED:regression"
+    builds = [e for e in play.events() if e[0] == "build"]
+    assert [e[1] for e in builds].count("01-x") == 1
+    assert adapter().prepare(jobs[2])
+    assert play.judge(jobs[1]).decision == "KEPT"
+    assert play.judge(jobs[2]).decision == "REJECTED:regression"
+    # Nowhere does a build overlap with a sample of another process: all ran on one clock.
+    assert not overlaps(play.events())
+
+
+def overlaps(events: list[list[Any]]) -> list[Any]:
+    """Pairs of a build and a sample that ran at the same time."""
+    spans: dict[str, list[tuple[float, float]]] = {"build": [], "sample": []}
+    begun: dict[tuple[str, int], float] = {}
+    for what, _, pid, at in events:
+        if what in spans:
+            begun[what, pid] = at
+        else:
+            name = {"built": "build", "sampled": "sample"}[what]
+            spans[name].append((begun.pop((name, pid)), at))
+    assert spans["build"]
+    assert spans["sample"]
+    return [(b, s) for b in spans["build"] for s in spans["sample"] if b[0] < s[1] and s[0] < b[1]]
+
+
+def test_a_changed_case_is_not_taken_over(play: Play) -> None:
+    job = play.job("01-x")
+    adapter().prepare(job)
+    play.wait_for("built")
+    play.case.write_text(CASE + "\n# changed\n")
+    assert play.judge(job).decision == "REJECTED:regression"
+    assert [e[1] for e in play.events() if e[0] == "build"].count("01-x") == 2
+
+
+def test_confirmations_build_ahead_of_each_other(play: Play) -> None:
+    play.options["seconds"] = 0.2
+    assert play.judge(play.job("02-x", build_ahead=4)).decision == "KEPT"
+    builds = sorted(e[3] for e in play.events() if e[0] == "build")
+    assert len(builds) == 8  # a screen and three confirmations, two sides each
+    assert not overlaps(play.events())
+    first_confirmation = builds[2]
+    assert sum(b - first_confirmation < 0.15 for b in builds[2:]) >= 3  # more than its own two at once
+
+
+@pytest.mark.parametrize(("wanted", "least", "most"), [("auto", 0, 4), (0, 0, 0), (3, 3, 3), (-1, 0, 0)])
+def test_the_limit(wanted: str | int, least: int, most: int) -> None:
+    assert least <= ahead.limit(wanted) <= most
