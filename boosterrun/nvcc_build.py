@@ -6,7 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boosterrun import compilation, cubin, fatbin, process, resources
@@ -131,6 +131,15 @@ def build(
     )
 
 
+def part_without(codes: Sequence[Code], controls: Path) -> str | None:
+    """Name the kernels of a cubin of which a part was compiled without the ACF; None: all were with it."""
+    for code in codes:
+        parts = [tool.options.split() for tool in code.cubin.tools if tool.name == "ptxas"]
+        if any(str(controls) not in words for words in parts):
+            return code.names
+    return None
+
+
 def _failure(done: Completed, controls: Path | None, stages: Sequence[str]) -> tuple[str, str] | None:
     failure = compilation.classify(done, controls)
     if failure is None or failure[0] != "unsupported_stage" or "nvcc" not in stages:
@@ -149,6 +158,8 @@ def _codes(program: Path, plan: Plan, text: str) -> tuple[Code, ...]:
     codes = []
     for number, data in enumerate(fatbin.cubins(program, fatbin.find_cuobjdump(plan.nvcc.path)), 1):
         image = cubin.read(data)
+        # Linked relocatable code has a note for each of its parts: equal ones say nothing new.
+        image = replace(image, tools=tuple(dict.fromkeys(image.tools)))
         if not image.kernels:  # what the linker leaves when there is nothing to link
             continue
         log = "".join(parts.get(kernel.name, "") for kernel in image.kernels)

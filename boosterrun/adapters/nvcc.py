@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +26,16 @@ from boosterrun.toolchain import find_nvcc, require_controls
 
 # Of the shell, these would have the driver compile from PTX, where no ACF is.
 _DRIVER = ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT")
+
+
+@dataclass
+class _Made:
+    """Both programs, how they were built, and what was proven; ``rejected``: nothing is left to measure."""
+
+    programs: dict[SideName, Path] = field(default_factory=dict)
+    built: dict[str, Built] = field(default_factory=dict)
+    application: Application = field(default_factory=Application)
+    rejected: Rejected | None = None
 
 
 class Nvcc:
@@ -69,46 +80,21 @@ class Nvcc:
 
     def judge(self, job: Job) -> Judgement:
         """Build, prove, and measure what is left. Raises RunError when no candidate is at fault."""
-        workload = _workload(job.config)
-        programs: dict[SideName, tuple[Path, Built]] = {}
-        application = Application()
+        begun = time.monotonic()
+        made = self._make(job)
+        seconds = time.monotonic() - begun
+
+        def prove(baseline: Built, candidate: Built) -> Application:
+            return made.application
 
         def side(name: SideName, work: Path) -> Side:
-            # No side learns which one it is: it could behave.
-            env = {**dict.fromkeys(_DRIVER), **workload.env}
-            case = workload.case or ""
-            spec = SideSpec(name, None, None, work, env, case, workload.options, "nvcc")
-            program, compiled = programs[name]
-            config = job.config
-            return open_side(
-                spec,
-                workload,
-                program=program,
-                compiled=compiled,
-                timeouts=config.timeouts,
-                seed=config.seed,
-            )
+            return _side(job, made, name, work)
 
-        engine = Engine(job, side, lambda baseline, candidate: application, proves=True)
-        built: dict[str, Built] = {}
-        rejected: Rejected | None = None
-        begun = time.monotonic()
-        try:
-            self._require_stages(job)
-            baseline, candidate = self._both(job)
-            built = {"baseline": _built(baseline), "candidate": _built(candidate)}
-            _require_built(job, baseline, candidate)
-            application = self._prove(job, baseline, candidate)
-            _require_difference(job, application)
-            # Both are written before any process starts: one forked meanwhile would keep them "busy".
-            for name, program in (("baseline", baseline), ("candidate", candidate)):
-                side_name = cast(SideName, name)
-                programs[side_name] = (program.install(job.work / side_name), built[name])
-        except Rejected as verdict:
-            rejected = verdict
-        engine.phases["build"] = time.monotonic() - begun
+        engine = Engine(job, side, prove, proves=True)
+        engine.phases["build"] = seconds
         for trial in engine.trials:
-            trial.built, trial.application, trial.rejected = dict(built), application, rejected
+            trial.built, trial.application = dict(made.built), made.application
+            trial.rejected = made.rejected
         return engine.judge()
 
     def injects(self, config: Config) -> bool:
@@ -141,6 +127,25 @@ class Nvcc:
             )
             raise Rejected("unsupported_stage", why)
 
+    def _make(self, job: Job) -> _Made:
+        """Build both sides and compare their code; a verdict that needs no measurement is kept."""
+        made = _Made()
+        try:
+            self._require_stages(job)
+            baseline, candidate = self._both(job)
+            made.built = {"baseline": _built(baseline), "candidate": _built(candidate)}
+            _require_built(job, baseline, candidate)
+            made.application = self._prove(job, baseline, candidate)
+            _require_difference(job, made.application)
+            # Both are written before any process starts: one forked meanwhile would keep them "busy".
+            made.programs = {
+                "baseline": baseline.install(job.work / "baseline"),
+                "candidate": candidate.install(job.work / "candidate"),
+            }
+        except Rejected as verdict:
+            made.rejected = verdict
+        return made
+
     def _both(self, job: Job) -> tuple[Program, Program]:
         """Build both sides at once; the self-test runs one program on both."""
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -167,6 +172,11 @@ class Nvcc:
 
     def _prove(self, job: Job, baseline: Program, candidate: Program) -> Application:
         found = proof.prove(baseline.codes, candidate.codes, job.controls, job.toolchain.nvcc, self.remedies)
+        if job.controls is not None and found.applied == "proven":
+            part = nvcc_build.part_without(candidate.codes, job.controls)
+            if part is not None:
+                words = f"a part of {part} was compiled without controls: relocatable code from elsewhere"
+                return Application("not_applied", None, words, found.kernels)
         ignored = self.ignored()
         if not ignored:
             return found
@@ -194,6 +204,20 @@ def _check_command(workload: NvccWorkload, seed: int) -> None:
         raise UsageError(
             f"workload.case and options are not for mode {workload.mode.name}", "Use args, or mode: harness"
         )
+
+
+def _side(job: Job, made: _Made, name: SideName, work: Path) -> Side:
+    """A side that runs its program. None learns which one it is: it could behave."""
+    workload, config = _workload(job.config), job.config
+    env = {**dict.fromkeys(_DRIVER), **workload.env}
+    return open_side(
+        SideSpec(name, None, None, work, env, workload.case or "", workload.options, "nvcc"),
+        workload,
+        program=made.programs[name],
+        compiled=made.built[name],
+        timeouts=config.timeouts,
+        seed=config.seed,
+    )
 
 
 def _require_built(job: Job, baseline: Program, candidate: Program) -> None:

@@ -192,7 +192,7 @@ class Json {
         std::snprintf(escape, sizeof escape, "\\u%04x", code);
         out += escape;
       } else {
-        out += code < 0x7f ? letter : '?';
+        out += code < 0x80 ? letter : '?';
       }
     }
     return out + "\"";
