@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boosterrun import compilation, cubin, fatbin, process, resources
 from boosterrun.errors import RunError
+from boosterrun.measure import ahead
 from boosterrun.nvcc_options import Plan
 from boosterrun.process import Completed
 from boosterrun.proof import Code
@@ -80,6 +83,39 @@ class Baselines:
             return program
 
 
+class Early:
+    """Candidates that are built before their turn, in the background, never while pairs are timed."""
+
+    def __init__(self) -> None:
+        self._offered: dict[object, Future[Program]] = {}
+
+    def offer(self, key: object, make: Callable[[], Program], most: int) -> bool:
+        """Begin to build unless ``most`` are on their way; return whether this one is."""
+        if key not in self._offered:
+            if len(self._offered) >= most:
+                return False
+            future = self._offered[key] = Future()
+            threading.Thread(target=_fulfil, args=(future, make), daemon=True).start()
+        return True
+
+    def take(self, key: object) -> Program | None:
+        """Wait for what was offered; None where nothing was, or where its own turn may do better."""
+        future = self._offered.pop(key, None)
+        if future is None or future.exception() is not None:
+            return None
+        program = future.result()
+        in_time = program.failure is None or program.failure[0] != "compile_timeout"
+        return program if in_time and (program.failure or program.current()) else None
+
+
+def _fulfil(future: Future[Program], make: Callable[[], Program]) -> None:
+    try:
+        with ahead.building():
+            future.set_result(make())
+    except BaseException as error:  # whoever waits must learn of it; it fails again in its own turn
+        future.set_exception(error)
+
+
 def build(
     plan: Plan,
     controls: Path | None,
@@ -90,12 +126,13 @@ def build(
     grace: float,
     base: Mapping[str, str],
 ) -> Program:
-    """Build ``plan`` in the fresh ``folder``; ``controls`` None is the baseline. Times are in seconds.
+    """Build ``plan`` in ``folder``, emptied; ``controls`` None is the baseline. Times are in seconds.
 
     A compiler that fails is a Program with ``failure``. Raises RunError when the machine is at fault.
     """
     temporary = folder / "tmp"
     try:
+        shutil.rmtree(folder, ignore_errors=True)  # of a build before its turn
         temporary.mkdir(parents=True)
     except OSError as error:
         raise RunError(f"cannot make {temporary}: {error.strerror}", "Free some space") from error

@@ -17,6 +17,8 @@ from boosterrun.adapters import base
 from boosterrun.adapters.nvcc import Nvcc
 from boosterrun.config import SHIPPED, Config, NvccMode, NvccWorkload, ScoreConfig, register
 from boosterrun.errors import RunError, UsageError
+from boosterrun.measure import ahead
+from boosterrun.measure import kept as measure_kept
 from boosterrun.measure.engine import BaselineFailed
 
 CONF = Path(__file__).parent.parent / "conf" / "workload"
@@ -195,6 +197,29 @@ def test_the_self_test_runs_one_program_on_both_sides(
     sides = [self_test.work / side / "program" for side in ("baseline", "candidate")]
     assert sides[0].read_bytes() == sides[1].read_bytes()
     assert judgement.shapes[0]["application"]["applied"] == "not_applicable"
+
+
+def test_a_sweep_keeps_its_baseline_running_and_builds_ahead(
+    kept: Nvcc, emulated: NvccWorkload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "limit", lambda wanted: 1)
+    jobs = []
+    for number in (3, 4):
+        acf, path = controls(tmp_path, number)
+        jobs.append(job(tmp_path / f"job-{number}", emulated, acf, path, protocol=SHORT))
+        jobs[-1].config.sweep.candidates = 2
+    assert kept.prepare(jobs[1]) and not kept.prepare(jobs[0]) and kept.prepare(jobs[1])
+    running = []
+    for swept in jobs:
+        judgement = kept.judge(swept)
+        assert judgement.shapes[0]["correctness"] == "passed"
+        assert judgement.shapes[0]["application"]["applied"] == "proven"
+        assert measure_kept._kept is not None
+        running.append(measure_kept._kept.side)
+    measure_kept.close()
+    assert running[0] is running[1]
+    assert kept.prepare(jobs[0])  # the one that was taken makes room
+    assert kept._early.take(kept._key(jobs[0])) is not None
 
 
 # ---- programs that time themselves ----

@@ -19,7 +19,7 @@ from boosterrun import canary, nvcc_build, nvcc_options, packs
 from boosterrun.config import NvccMode, NvccWorkload
 from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
-from boosterrun.nvcc_build import Baselines, Program
+from boosterrun.nvcc_build import Baselines, Early, Program
 from boosterrun.packs import Acf
 from boosterrun.toolchain import Compiler
 
@@ -262,6 +262,23 @@ def test_a_baseline_that_failed_is_tried_again(build: Build, tmp_path: Path) -> 
     assert baselines.get(plan, build).failure is not None
     nvcc_programs.plain(tmp_path / "source")
     assert baselines.get(plan, build).failure is None
+
+
+def test_what_was_built_too_early_is_built_again(build: Build, tmp_path: Path) -> None:
+    early = Early()
+    assert early.take("nothing") is None
+    assert early.offer("a", build, 2) and early.offer("b", lambda: pytest.fail("broken"), 2)
+    assert not early.offer("c", build, 2)
+    assert early.take("b") is None
+    program = early.take("a")
+    assert program is not None and notes(program) == {""}
+    slow = replace(program, failure=("compile_timeout", "killed"))
+    assert early.offer("slow", lambda: slow, 9) and early.take("slow") is None
+    refused = replace(program, failure=("acf_invalid", "refused"))
+    assert early.offer("refused", lambda: refused, 9) and early.take("refused") is refused
+    assert early.offer("stale", lambda: program, 9)
+    nvcc_programs.plain(tmp_path / "source", amount="3.5f")
+    assert early.take("stale") is None
 
 
 def test_the_pack_of_the_tests_keeps_its_notice() -> None:

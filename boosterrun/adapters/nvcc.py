@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,12 @@ from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import Config, NvccMode, NvccWorkload
 from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError, UsageError
+from boosterrun.measure import ahead
 from boosterrun.measure.api import Built, Side, SideName, SideSpec
 from boosterrun.measure.engine import BaselineFailed, Engine
+from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.nvcc import command, open_side
+from boosterrun.measure.sessions import Sources
 from boosterrun.measure.trial import Application, Rejected
 from boosterrun.nvcc_build import Program
 from boosterrun.placeholders import Values
@@ -51,6 +55,7 @@ class Nvcc:
 
     def __init__(self) -> None:
         self._baselines = nvcc_build.Baselines()
+        self._early = nvcc_build.Early()
 
     def toolchain(self, config: Config, env: Mapping[str, str]) -> Toolchain:
         """Find an nvcc that can apply controls; raises ToolchainError."""
@@ -90,12 +95,22 @@ class Nvcc:
         def side(name: SideName, work: Path) -> Side:
             return _side(job, made, name, work)
 
-        engine = Engine(job, side, prove, proves=True)
+        sources = Sources(
+            usual=side,
+            lent=_lent(job, made, lambda work: side("baseline", work)),
+            sides_ahead=_builds_ahead(job) if _workload(job.config).mode == NvccMode.harness else 0,
+        )
+        engine = Engine(job, side, prove, proves=True, sources=sources)
         engine.phases["build"] = seconds
         for trial in engine.trials:
             trial.built, trial.application = dict(made.built), made.application
             trial.rejected = made.rejected
         return engine.judge()
+
+    def prepare(self, job: Job) -> bool:
+        """Build the candidate of a later job in the background; False when it must wait. Raises Rejected."""
+        self._require_stages(job)
+        return self._early.offer(self._key(job), lambda: self._build(job, "candidate"), _builds_ahead(job))
 
     def injects(self, config: Config) -> bool:
         """Whether the pack has an ACF that nvcc can apply for this target."""
@@ -149,9 +164,15 @@ class Nvcc:
     def _both(self, job: Job) -> tuple[Program, Program]:
         """Build both sides at once; the self-test runs one program on both."""
         with ThreadPoolExecutor(max_workers=2) as pool:
-            ours = None if job.acf is None else pool.submit(self._build, job, "candidate")
+            ours = None if job.acf is None else pool.submit(self._candidate, job)
             baseline = self._baselines.get(self._plan(job), lambda: self._build(job, "baseline"))
             return baseline, baseline if ours is None else ours.result()
+
+    def _candidate(self, job: Job) -> Program:
+        return self._early.take(self._key(job)) or self._build(job, "candidate")
+
+    def _key(self, job: Job) -> tuple[object, ...]:
+        return self._plan(job), job.controls, job.acf.compiler_stages if job.acf else ()
 
     def _plan(self, job: Job) -> nvcc_options.Plan:
         if job.toolchain.nvcc is None:
@@ -218,6 +239,26 @@ def _side(job: Job, made: _Made, name: SideName, work: Path) -> Side:
         timeouts=config.timeouts,
         seed=config.seed,
     )
+
+
+def _builds_ahead(job: Job) -> int:
+    return ahead.limit(getattr(job.config.sweep, "build_ahead", "auto"))
+
+
+def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> LentBaseline | None:
+    """The baseline of this sweep; None where nothing follows, or the baseline is what is tested."""
+    config, workload = job.config, _workload(job.config)
+    if workload.mode != NvccMode.harness or job.acf is None or config.sweep.candidates < 2:
+        return None
+    if made.rejected is not None or not getattr(config.sweep, "keep_baseline", True):
+        return None
+    key = (
+        hashlib.sha256(made.programs["baseline"].read_bytes()).hexdigest(),
+        repr((workload, config.timeouts, config.seed)),
+        tuple(sorted(os.environ.items())),
+        Path.cwd(),
+    )
+    return LentBaseline(key, open_side)
 
 
 def _require_built(job: Job, baseline: Program, candidate: Program) -> None:

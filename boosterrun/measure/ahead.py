@@ -80,6 +80,11 @@ def timing() -> contextlib.AbstractContextManager[None]:
     return _turns.timing()
 
 
+def building() -> contextlib.AbstractContextManager[None]:
+    """Be one of those that build ahead: waits while pairs are timed, and is waited for."""
+    return _turns.building()
+
+
 class EarlySide:
     """A side that starts and builds its first shape in the background from the moment it is made.
 
