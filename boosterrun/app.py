@@ -27,6 +27,7 @@ from boosterrun.errors import BoosterrunError
 from boosterrun.pairs import Protocol
 
 SELF_TEST = "none"
+WORK = "work"
 
 
 def preflight(cfg: DictConfig) -> None:
@@ -69,13 +70,50 @@ def run_job(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     return job.result
 
 
+def looks_ahead(cfg: DictConfig) -> bool:
+    """Whether candidates of later jobs may be built in the background (see :func:`announce`)."""
+    from boosterrun.measure import ahead  # noqa: PLC0415 - a static screen needs none of it
+
+    adapter = base.load(cfg.workload.adapter)
+    return isinstance(adapter, base.Preparing) and ahead.limit(cfg.sweep.get("build_ahead", "auto")) > 0
+
+
+def announce(cfg: DictConfig, folder: Path) -> bool:
+    """Start to build the candidate of a later job in the background.
+
+    Returns False when there is no room now: ask again before a later job. Never raises: what is wrong is told
+    when the job itself comes, with the same ``folder``.
+    """
+    try:
+        config = typed(cfg)
+        adapter = base.load(config.workload.adapter)
+        if config.acf.id == SELF_TEST or not isinstance(adapter, base.Preparing):
+            return True
+        pack = _pack(config)
+        acf = pack.get(config.acf.id)
+        controls = packs.materialise(pack.read(acf), acf.sha256)
+        toolchain = adapter.toolchain(config, os.environ)
+        work = folder / WORK
+        return adapter.prepare(base.Job(config, acf, controls, folder, work, toolchain, config.gpu.arch))
+    except Exception:
+        return True
+
+
+def close() -> None:
+    """End what was started for later jobs. Never raises."""
+    from boosterrun.measure import ahead, kept, warm  # noqa: PLC0415 - a static screen needs none of them
+
+    for module in (ahead, kept, warm):
+        module.close()
+
+
 class _Job:
     """The record of one job, complete at any moment, so that nothing measured is lost."""
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
         self.config = typed(cfg)
         self.folder = folder
-        self.work = folder / "work"
+        self.work = folder / WORK
         self.begun = time.monotonic()
         workload = self.config.workload
         self.result: dict[str, Any] = {

@@ -6,6 +6,7 @@ overrides is checked beforehand (:mod:`boosterrun.hydra_ext.plan`): the first of
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 import sys
@@ -39,6 +40,8 @@ from boosterrun.hydra_ext.sources import NONE, PackSource
 HYDRA_1_3 = hydra.__version__.startswith("1.3.")
 TARGET = "hydra_plugins.boosterrun.PackSweeper" if HYDRA_1_3 else "boosterrun.sweep.PackSweeper"
 MAX_NAME = 200
+# How many jobs beyond the present one may be told of: their configs are composed early and kept.
+LOOK_AHEAD = 8
 
 
 @dataclass
@@ -65,6 +68,26 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
     from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
 
     return app.run_job(cfg, Path(HydraConfig.get().runtime.output_dir))
+
+
+def announce(config: DictConfig) -> bool:
+    """Tell of a job to come, as :func:`run_job` will get it; False when there is no room for it now."""
+    from boosterrun import app  # noqa: PLC0415 - see run_job
+
+    if not app.looks_ahead(config):
+        return False
+    task = copy.copy(config)
+    with open_dict(task):
+        folder = Path(task.hydra.sweep.dir, task.hydra.sweep.subdir).absolute()
+        del task["hydra"]
+    return app.announce(task, folder)
+
+
+def close() -> None:
+    """End what was started for jobs to come."""
+    from boosterrun import app  # noqa: PLC0415 - see run_job
+
+    app.close()
 
 
 def expand(arguments: Sequence[str], loader: ConfigLoader) -> list[dict[str, str]]:
@@ -220,18 +243,33 @@ class PackSweeper(Sweeper):
         """One job after the other in this process, like Hydra's basic launcher; each is told at once."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
         configs = JobConfigs(self.hydra_context.config_loader, self.config)
-        for number, (job, lines, name) in enumerate(zip(jobs, overrides, names, strict=True)):
-            config = configs.get(job, lines, name)
-            with open_dict(config):
-                config.hydra.job.id = config.hydra.job.num = number
-            yield hydra_job(
-                hydra_context=self.hydra_context,
-                task_function=self.task_function,
-                config=config,
-                job_dir_key="hydra.sweep.dir",
-                job_subdir_key="hydra.sweep.subdir",
-            )
-            configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        composed: dict[int, DictConfig] = {}
+
+        def config(number: int) -> DictConfig:
+            if number not in composed:
+                composed[number] = configs.get(jobs[number], overrides[number], names[number])
+                with open_dict(composed[number]):
+                    composed[number].hydra.job.id = composed[number].hydra.job.num = number
+            return composed[number]
+
+        told = 0
+        try:
+            for number in range(len(jobs)):
+                told = max(told, number + 1)
+                while told < min(len(jobs), number + LOOK_AHEAD) and announce(config(told)):
+                    told += 1
+                job = config(number)
+                del composed[number]
+                yield hydra_job(
+                    hydra_context=self.hydra_context,
+                    task_function=self.task_function,
+                    config=job,
+                    job_dir_key="hydra.sweep.dir",
+                    job_subdir_key="hydra.sweep.subdir",
+                )
+                configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        finally:
+            close()
 
     def _launched(
         self, jobs: Sequence[Mapping[str, str]], overrides: Sequence[list[str]], names: Sequence[str]

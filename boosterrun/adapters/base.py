@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import boosterrun.adapters
 from boosterrun.config import Config
@@ -77,6 +77,14 @@ class Adapter(Protocol):
 
     def judge(self, job: Job) -> Judgement:
         """Compare candidate and baseline. Raises RunError when no candidate is at fault."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """An adapter that can build candidates before their turn."""
+
+    def prepare(self, job: Job) -> bool:
+        """Start to build the candidate in the background; False when there is no room now."""
 
 
 def load(name: str) -> Adapter:

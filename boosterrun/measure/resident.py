@@ -171,9 +171,12 @@ class ResidentAdapter:
     def prepare(self, job: Job) -> bool:
         """Start and build the candidate of a later job in the background; False when it must wait.
 
-        The job's first session takes it over if nothing about it has changed. Raises Rejected.
+        The job's first session takes it over if nothing about it has changed.
         """
-        self.require_stages(job)
+        try:
+            self.require_stages(job)
+        except Rejected:
+            return True  # there is nothing to build
         shape, params = next(iter(job.config.workload.shapes.items()))
         spec = self._spec(job, "candidate", job.work / "session-0" / "candidate")
         make = partial(WorkerSide, spec, job.config.timeouts)
