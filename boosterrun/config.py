@@ -1,7 +1,7 @@
 """The types of everything in ``conf/``: what a YAML file or an override may say, with its defaults.
 
-Each dataclass is a Hydra structured config. A key that is not here is refused by Hydra, with the file's name; so is a
-value of another type. Times are seconds and fractions are fractions (0.01 is 1 %) everywhere.
+Each dataclass is a Hydra structured config. A key that is not here is refused by Hydra, with the file's
+name; so is a value of another type. Times are seconds and fractions are fractions (0.01 is 1 %) everywhere.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class AcfConfig:
 class PackConfig:
     """Where the ACFs come from: ``path`` is a folder or a zip, or ``store:NAME`` for a fetched pack.
 
-    ``cuda_version`` and ``stage`` are for folders without a manifest only. ``tag`` and ``sha256`` (of the zip)
+    ``cuda_version`` and ``stage`` are for folders without a manifest. ``tag`` and ``sha256`` (of the zip)
     pin a fetched pack; without them it is the newest in the store for the CUDA version of ptxas. ``store``,
-    ``repository`` and ``base_url`` null: as the environment says, else this user's cache and NVIDIA/CompileIQ.
+    ``repository`` and ``base_url`` null: as the environment says, else the user's cache and NVIDIA/CompileIQ.
     """
 
     name: str = MISSING
@@ -66,7 +66,7 @@ class PackConfig:
 
 @dataclass
 class GpuConfig:
-    """The card: what to compile for. ``arch`` null means: the GPU of this machine, else what the source names."""
+    """The card: what to compile for. ``arch`` null: the GPU of this machine, else what the source names."""
 
     name: str = "auto"
     arch: str | None = None
@@ -137,7 +137,7 @@ class SweepConfig:
 
 @dataclass
 class WorkloadConfig:
-    """What is compiled and run. ``shapes`` maps a shape's name to its keyword arguments; none: one, without any."""
+    """What is compiled and run. ``shapes`` maps a shape's name to its arguments; none: one, without any."""
 
     name: str = MISSING
     adapter: str = MISSING
@@ -157,7 +157,7 @@ class PtxasWorkload(WorkloadConfig):
 
 @dataclass
 class PythonWorkload(WorkloadConfig):
-    """A resident Python worker per side. ``case`` is ``path/to/file.py:function`` or ``package.module:function``."""
+    """A resident Python worker per side; ``case``: ``path/to/file.py:function`` or ``module:function``."""
 
     adapter: str = "python"
     case: str = MISSING
@@ -173,7 +173,7 @@ class TritonWorkload(PythonWorkload):
 
 @dataclass
 class HelionWorkload(PythonWorkload):
-    """Helion kernels, unchanged. ``configs`` pins one by the kernel's name, in place of that of its decorator."""
+    """Helion kernels, unchanged. ``configs`` pins one by the name of its kernel, before its decorator."""
 
     adapter: str = "helion"
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class FlashinferWorkload(PythonWorkload):
 
 @dataclass
 class ScoreConfig:
-    """How a command's output becomes samples: ``regex`` (one group) or ``json_path`` (dotted), of stdout or a file."""
+    """How output becomes samples: ``regex`` (one group) or ``json_path`` (dotted), of stdout or a file."""
 
     regex: str | None = None
     json_path: str | None = None
@@ -201,8 +201,8 @@ class ScoreConfig:
 class CommandWorkload(WorkloadConfig):
     """Any program that prints scores; one launch is one block. ``command`` is an argv list unless ``shell``.
 
-    ``output`` is the file that ``reference_output`` is compared with (null: what the program prints, without its
-    scores); numbers in it may differ by the fraction ``tolerance``.
+    ``output`` is the file that ``reference_output`` is compared with (null: what the program prints, without
+    its scores); numbers in it may differ by the fraction ``tolerance``.
     """
 
     adapter: str = "command"
@@ -218,7 +218,7 @@ class CommandWorkload(WorkloadConfig):
 
 
 class NvccMode(Enum):
-    """What is built: a worker made with ``boosterrun.cuh``, a program that prints scores, or an NVBench one."""
+    """What is built: a worker made with ``boosterrun.cuh``, a program with scores, or an NVBench one."""
 
     harness = "harness"
     program = "program"
@@ -229,7 +229,7 @@ class NvccMode(Enum):
 class NvccWorkload(WorkloadConfig):
     """CUDA C++ compiled by nvcc, once per side.
 
-    ``case`` and ``options`` are for mode harness; ``args`` and what follows, as for a command, for the others.
+    ``case`` and ``options`` are for mode harness; ``args`` and what follows are for the others.
     """
 
     adapter: str = "nvcc"
