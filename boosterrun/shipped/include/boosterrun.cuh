@@ -440,6 +440,8 @@ class Buffer {
   }
   explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) {
     BOOSTERRUN_CUDA(cudaMemcpy(data(), values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
+    // The copy may return before its last part has arrived, and our stream does not wait for it.
+    BOOSTERRUN_CUDA(cudaDeviceSynchronize());
   }
   T* data() const { return memory_.get(); }
   std::size_t size() const { return count_; }
