@@ -93,7 +93,14 @@ def _doctor(argv: Sequence[str]) -> int:
     return doctor.run(argv)
 
 
+def _resume(argv: Sequence[str]) -> int:
+    from boosterrun.hydra_ext import again  # noqa: PLC0415
+
+    return again.resume(argv)
+
+
 VERBS = {
+    "resume": Verb("go on with a sweep that was stopped; what is done stands: resume DIR", _resume),
     "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
     "pack": Verb("get, look at, check and make packs: pack list|show|fetch|verify|make", _pack),
     "canary": Verb("see that ACFs reach the compiler of a workload: canary workload=NAME", _canary),

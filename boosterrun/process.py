@@ -128,6 +128,15 @@ def kill_mark(mark: str) -> None:
     guardian.kill_marked(mark.encode(), patience=_UNKILLABLE)
 
 
+def kill_all() -> None:
+    """SIGKILL everything that this process has started by :func:`spawn` and :func:`run`, and its descendants.
+
+    Whoever waits for it learns that it has ended. May be called from any thread.
+    """
+    if _guard.pipe is not None:
+        kill_mark(f"{OWNER}={_guard.token}")
+
+
 def kill_group(child: Child, *, grace: float) -> int | None:
     """End a child's whole group: SIGINT, after ``grace`` seconds SIGTERM, after as many SIGKILL; then reap.
 

@@ -6,9 +6,11 @@ overrides is checked beforehand (:mod:`boosterrun.hydra_ext.plan`): the first of
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +32,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
-from boosterrun.errors import RunError, UsageError
+from boosterrun import interrupt, record, resume
+from boosterrun.config import typed
+from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext.jobs import JobConfigs
 from boosterrun.hydra_ext.keys import did_you_mean
 from boosterrun.hydra_ext.sources import NONE, PackSource
@@ -64,10 +69,30 @@ def register() -> None:
 
 
 def run_job(cfg: DictConfig) -> dict[str, Any]:
-    """Hydra's task: one job in its folder. Returns its result."""
+    """Hydra's task: one job in its folder, unless an earlier result stands there. Returns the result."""
     from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
 
-    return app.run_job(cfg, Path(HydraConfig.get().runtime.output_dir))
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    with interrupt.handling(), resume.turn(folder):
+        earlier = None
+        with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
+            earlier = resume.settle(typed(cfg), folder)
+        return app.run_job(cfg, folder) if earlier is None else earlier
+
+
+def earlier(config: DictConfig) -> resume.Earlier | None:
+    """The result of a composed job that an earlier run has left, if it stands."""
+    folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
+    if not (folder / record.FILENAME).exists():
+        return None
+    task = copy.copy(config)
+    with open_dict(task):
+        del task["hydra"]
+    try:
+        found = resume.standing(typed(task), folder)
+    except (BoosterrunError, OmegaConfBaseException):  # told by the job itself
+        return None
+    return None if found.rewritten else found.result
 
 
 def announce(config: DictConfig) -> bool:
@@ -80,6 +105,8 @@ def announce(config: DictConfig) -> bool:
     with open_dict(task):
         folder = Path(task.hydra.sweep.dir, task.hydra.sweep.subdir).absolute()
         del task["hydra"]
+    if (folder / record.FILENAME).exists():  # it may stand
+        return True
     return app.announce(task, folder)
 
 
@@ -155,7 +182,8 @@ def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
     verdict = result["decision"] if result["status"] == "decided" else "UNDECIDED"
     message = " ".join(str(result["message"]).split())
     name = f"{result['job']['id']}  {verdict}  {result['workload']['name']}"
-    return f"[{number:>{width}}/{jobs}] {name}: {message}"
+    when = " (done before)" if isinstance(result, resume.Earlier) else ""
+    return f"[{number:>{width}}/{jobs}] {name}{when}: {message}"
 
 
 def merge(folder: Path) -> int:
@@ -211,7 +239,8 @@ class PackSweeper(Sweeper):
                 sys.stdout.write(report(done, len(jobs), result) + "\n")
                 sys.stdout.flush()
         except BaseException:
-            sys.stderr.write(f"boosterrun: stopped after {done} of {len(jobs)} jobs\n")
+            again = shlex.join(["boosterrun", "resume", str(folder)])
+            sys.stderr.write(f"boosterrun: stopped after {done} of {len(jobs)} jobs; go on with: {again}\n")
             try:
                 merge(folder)
             except RunError as error:  # what stopped the sweep decides the exit code
@@ -260,6 +289,9 @@ class PackSweeper(Sweeper):
                     told += 1
                 job = config(number)
                 del composed[number]
+                if (stands := earlier(job)) is not None:
+                    yield _completed(stands)
+                    continue
                 yield hydra_job(
                     hydra_context=self.hydra_context,
                     task_function=self.task_function,
@@ -276,7 +308,16 @@ class PackSweeper(Sweeper):
     ) -> Iterator[JobReturn]:
         """For a launcher that runs jobs elsewhere: all at once, or in ``hydra.sweeper.max_batch_size``."""
         assert self.launcher is not None  # noqa: S101 - for the type checker
-        lines = [[*line, f"hydra.sweep.subdir={name}"] for line, name in zip(overrides, names, strict=True)]
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
+        configs = JobConfigs(self.hydra_context.config_loader, self.config)
+        lines = []
+        for job, line, name in zip(jobs, overrides, names, strict=True):
+            if Path(self.config.hydra.sweep.dir, name, record.FILENAME).exists():
+                stands = earlier(configs.get(job, line, name))
+                if stands is not None:
+                    yield _completed(stands)
+                    continue
+            lines.append([*line, f"hydra.sweep.subdir={name}"])
         size = self.max_batch_size or max(1, len(jobs))
         for start in range(0, len(lines), size):
             yield from self.launcher.launch(lines[start : start + size], initial_job_idx=start)
@@ -284,6 +325,13 @@ class PackSweeper(Sweeper):
 
 def _override(key: str, value: str) -> str:
     return f"{key}={value}" if value or not key.startswith("~") else key
+
+
+def _completed(result: resume.Earlier) -> JobReturn:
+    returned = JobReturn()
+    returned.return_value = result
+    returned.status = JobStatus.COMPLETED
+    return returned
 
 
 def _result(returned: JobReturn) -> Mapping[str, Any]:

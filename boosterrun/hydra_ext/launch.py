@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import hydra
@@ -21,7 +19,7 @@ from hydra.core.utils import setup_globals
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
-from boosterrun import __version__
+from boosterrun import __version__, interrupt
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
@@ -54,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     with _hydra(planned.search_path) as app:
         if parsed.flags.cfg or parsed.flags.info or parsed.flags.hydra_help:
             return _show(app, planned, parsed.flags)
-        return _run(app, planned)
+        return _run(app, planned, argv)
 
 
 @contextlib.contextmanager
@@ -84,9 +82,10 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
     return 0
 
 
-def _run(app: Hydra, planned: Any) -> int:
+def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     from boosterrun import app as job  # noqa: PLC0415
     from boosterrun import canary, sweep  # noqa: PLC0415
+    from boosterrun.hydra_ext.again import remember  # noqa: PLC0415
     from boosterrun.packs import match  # noqa: PLC0415
 
     for config in planned.configs:
@@ -100,7 +99,8 @@ def _run(app: Hydra, planned: Any) -> int:
     place = planned.folder if explicit else new_folder(planned.folder)
     if not explicit:
         overrides.append(f"hydra.sweep.dir={command_line.quoted(str(place))}")
-    with _unwinding_at(signal.SIGTERM, signal.SIGHUP), explaining((CompactHydraException,)):
+    remember(place, argv)
+    with interrupt.handling(), explaining((CompactHydraException,)):
         if planned.multirun:
             canary.before_sweep([c for c in planned.configs if c.acf.id != job.SELF_TEST], place)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
@@ -139,24 +139,6 @@ def new_folder(wanted: Path) -> Path:
             ) from error
         return folder
     raise RunError(f"{wanted} and 998 more like it exist", "Give hydra.sweep.dir=FOLDER")
-
-
-@contextlib.contextmanager
-def _unwinding_at(*signals: signal.Signals) -> Iterator[None]:
-    """Let these signals end the run through its ``finally`` blocks, with the exit code a shell would show."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.getsignal(number) for number in signals}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _help(parsed: command_line.Arguments) -> int:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from boosterrun import interrupt
 from boosterrun.config import ProtocolConfig
 from boosterrun.errors import RunError
 from boosterrun.measure.api import Samples, Side, SideFailed
@@ -128,8 +129,14 @@ class PairRunner:
         """Time one block of each side and log the pair. Raises SideFailed and RunError.
 
         For calibration both sides are the same one. ``disturbance`` says what happened since its last call;
-        a pair that was disturbed is void.
+        a pair that was disturbed is void. A signal to end takes effect when the pair is in the log.
         """
+        with interrupt.shielded():
+            return self._run(baseline, candidate, disturbance, phase, session)
+
+    def _run(
+        self, baseline: Side, candidate: Side, disturbance: Callable[[], str | None], phase: str, session: int
+    ) -> Pair:
         sides = {"b": baseline, "c": candidate}
         order = "bc" if self._coin.random() < 0.5 else "cb"
         disturbance()  # sets the mark from which the pair is watched

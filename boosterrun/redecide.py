@@ -1,0 +1,77 @@
+"""Decide a finished job again, from its pairs, among more candidates than it was decided among."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from boosterrun.decide import decide
+from boosterrun.errors import UsageError
+from boosterrun.pairs import Pair, Protocol
+from boosterrun.record import KEPT
+
+PAIRS = "pairs.jsonl"
+
+# Decisions that were made from pairs; the others hold among any number of candidates.
+_FROM_PAIRS = {KEPT, *(f"REJECTED:{why}" for why in ("no_gain", "regression", "inconclusive", "fat_tail"))}
+
+
+class NotAgain(Exception):  # noqa: N818 - an answer
+    """The pairs do not give the same decision among more candidates; the message says where and why."""
+
+
+def redecide(result: Mapping[str, Any], folder: Path, candidates: int) -> dict[str, Any]:
+    """Return ``result`` as it would be in a sweep of ``candidates``, if its decisions stay the same.
+
+    ``folder`` has its pairs. Raises NotAgain when more pairs are needed, another decision comes out, or the
+    pairs cannot be read: the job must run again.
+    """
+    new = copy.deepcopy(dict(result))
+    shapes = new["shapes"]
+    if result["evidence"] == "timed" and any(shape["decision"] in _FROM_PAIRS for shape in shapes):
+        pairs = _read(folder / PAIRS)
+        try:
+            protocol = Protocol.from_mapping(result["config"]["protocol"])
+            for shape in shapes:
+                if shape["decision"] in _FROM_PAIRS:
+                    _replay(shape, pairs.get(shape["name"], []), protocol, candidates, len(shapes))
+        except (UsageError, KeyError, TypeError) as error:
+            raise NotAgain(f"and its pairs cannot be decided again: {error}") from error
+    new["job"]["sweep_candidates"] = candidates
+    if isinstance(new["config"].get("sweep"), dict):
+        new["config"]["sweep"]["candidates"] = candidates
+    return new
+
+
+def _replay(
+    shape: dict[str, Any], pairs: list[Pair], protocol: Protocol, candidates: int, shapes: int
+) -> None:
+    again = decide(pairs, protocol, candidates, shapes)
+    word = again.reason if again.reason in (None, KEPT) else f"REJECTED:{again.reason}"
+    if again.state != "final" or word != shape["decision"]:
+        now = word if again.state == "final" else "open"
+        raise NotAgain(f"among which shape {shape['name']} is {now}, not {shape['decision']}")
+    shape["statistics"] = dict(again.statistics)
+
+
+def _read(path: Path) -> dict[str, list[Pair]]:
+    found: dict[str, list[Pair]] = {}
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                entry = json.loads(line)
+                pair = Pair(
+                    phase=entry["phase"],
+                    session=entry["session"],
+                    order=entry["order"],
+                    baseline=tuple(entry["baseline"]),
+                    candidate=tuple(entry["candidate"]),
+                    void=entry["void"],
+                )
+                found.setdefault(entry["shape"], []).append(pair)
+    except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
+        raise NotAgain(f"and its pairs cannot be read: {error}") from error
+    return found
