@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from boosterrun import __version__, canary, environment, gpu, packs, record
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
-from boosterrun.errors import BoosterrunError
+from boosterrun.errors import BoosterrunError, UsageError
 from boosterrun.pairs import Protocol
 
 SELF_TEST = "none"
@@ -37,6 +37,7 @@ def preflight(cfg: DictConfig) -> None:
     """
     config = typed(cfg)
     Protocol.from_mapping(asdict(config.protocol))
+    _check_choices(config)
     adapter = base.load(config.workload.adapter)
     adapter.source(config)
     toolchain = adapter.toolchain(config, os.environ)
@@ -75,7 +76,7 @@ def looks_ahead(cfg: DictConfig) -> bool:
     from boosterrun.measure import ahead  # noqa: PLC0415 - a static screen needs none of it
 
     adapter = base.load(cfg.workload.adapter)
-    return isinstance(adapter, base.Preparing) and ahead.limit(cfg.sweep.get("build_ahead", "auto")) > 0
+    return isinstance(adapter, base.Preparing) and ahead.limit(cfg.sweep.build_ahead) > 0
 
 
 def announce(cfg: DictConfig, folder: Path) -> bool:
@@ -230,6 +231,14 @@ class _Job:
         if self.result["status"] == "decided" and not self.config.keep_work:
             with contextlib.suppress(OSError):
                 shutil.rmtree(self.work)
+
+
+def _check_choices(config: Config) -> None:
+    start, ahead = config.protocol.confirm_start, config.sweep.build_ahead
+    if start not in ("auto", "fork", "spawn"):
+        raise UsageError(f"protocol.confirm_start={start} is not known", "Choose auto, fork or spawn")
+    if ahead != "auto" and not (isinstance(ahead, int) and ahead >= 0):
+        raise UsageError(f"sweep.build_ahead={ahead} is not known", "Choose auto, 0, or a number of sides")
 
 
 def _pack(config: Config) -> packs.Pack:

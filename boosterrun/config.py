@@ -119,6 +119,7 @@ class ProtocolConfig:
     screen_evidence: float = 20.0
     futility_evidence: float = 5.0
     require_proof: bool | None = None
+    confirm_start: str = "auto"
 
 
 @dataclass
@@ -130,9 +131,17 @@ class CanaryConfig:
 
 @dataclass
 class SweepConfig:
-    """What only the sweep knows. ``candidates`` (K) sets the family-wise bound; the sweeper fills it in."""
+    """How a sweep's jobs share work; none of it changes a verdict.
+
+    ``candidates`` (K) sets the family-wise bound; the sweeper fills it in. ``warm_start``: workers are forked
+    from a process that has their imports. ``keep_baseline``: the screen's baseline stays from job to job.
+    ``build_ahead``: sides that may build while others are timed, ``auto`` by the cores.
+    """
 
     candidates: int = 1
+    warm_start: bool = True
+    keep_baseline: bool = True
+    build_ahead: Any = "auto"
 
 
 @dataclass
@@ -157,11 +166,15 @@ class PtxasWorkload(WorkloadConfig):
 
 @dataclass
 class PythonWorkload(WorkloadConfig):
-    """A resident Python worker per side; ``case``: ``path/to/file.py:function`` or ``module:function``."""
+    """A resident Python worker per side; ``case``: ``path/to/file.py:function`` or ``module:function``.
+
+    ``preload``: modules that a worker may find imported (``sweep.warm_start``).
+    """
 
     adapter: str = "python"
     case: str = MISSING
     options: dict[str, Any] = field(default_factory=dict)
+    preload: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -169,6 +182,7 @@ class TritonWorkload(PythonWorkload):
     """Triton kernels, unchanged: a Python case whose compiler gets the ACF by the environment."""
 
     adapter: str = "triton"
+    preload: list[str] = field(default_factory=lambda: ["torch"])
 
 
 @dataclass
@@ -176,6 +190,7 @@ class HelionWorkload(PythonWorkload):
     """Helion kernels, unchanged. ``configs`` pins one by the name of its kernel, before its decorator."""
 
     adapter: str = "helion"
+    preload: list[str] = field(default_factory=lambda: ["torch"])
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -184,6 +199,7 @@ class FlashinferWorkload(PythonWorkload):
     """FlashInfer's kernels, built from source per side: a Python case that calls them."""
 
     adapter: str = "flashinfer"
+    preload: list[str] = field(default_factory=lambda: ["torch"])
 
 
 @dataclass

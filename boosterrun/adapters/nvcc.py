@@ -242,7 +242,7 @@ def _side(job: Job, made: _Made, name: SideName, work: Path) -> Side:
 
 
 def _builds_ahead(job: Job) -> int:
-    return ahead.limit(getattr(job.config.sweep, "build_ahead", "auto"))
+    return ahead.limit(job.config.sweep.build_ahead)
 
 
 def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> LentBaseline | None:
@@ -250,7 +250,7 @@ def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> LentBasel
     config, workload = job.config, _workload(job.config)
     if workload.mode != NvccMode.harness or job.acf is None or config.sweep.candidates < 2:
         return None
-    if made.rejected is not None or not getattr(config.sweep, "keep_baseline", True):
+    if made.rejected is not None or not config.sweep.keep_baseline:
         return None
     key = (
         hashlib.sha256(made.programs["baseline"].read_bytes()).hexdigest(),

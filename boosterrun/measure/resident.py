@@ -27,7 +27,6 @@ from boosterrun.measure.trial import Application, Rejected
 from boosterrun.probe import Probe, Remedies
 
 # A framework's own modules read the side's environment when they are imported: only what they build on.
-_PRELOAD = {"triton": ("torch",), "helion": ("torch",), "flashinfer": ("torch",)}
 
 
 class ResidentAdapter:
@@ -115,9 +114,9 @@ class ResidentAdapter:
 
     def preload(self, config: Config) -> tuple[str, ...] | None:
         """Modules that a warm process may import for the workers; None: each imports its own."""
-        if not getattr(config.sweep, "warm_start", True):
+        if not config.sweep.warm_start:
             return None
-        return tuple(getattr(config.workload, "preload", _PRELOAD.get(self.name, ())))
+        return tuple(_workload(config).preload)
 
     def side(self, job: Job, side: SideName, work: Path, *, fresh: bool = False) -> WorkerSide:
         """One side, not started; ``fresh``: a process of its own from the start.
@@ -161,7 +160,7 @@ class ResidentAdapter:
             usual=open_side,
             fresh=open_fresh,
             lent=self._lent(job),
-            confirm_start=getattr(job.config.protocol, "confirm_start", "auto"),
+            confirm_start=job.config.protocol.confirm_start,
             sides_ahead=_sides_ahead(job.config),
         )
         judgement = Engine(job, open_side, prove, proves=self.proves, sources=sources).judge()
@@ -186,7 +185,7 @@ class ResidentAdapter:
         """The baseline of this sweep; None where nothing follows, or the baseline is what is tested."""
         if job.acf is None or job.config.sweep.candidates < 2:
             return None
-        if not getattr(job.config.sweep, "keep_baseline", True):
+        if not job.config.sweep.keep_baseline:
             return None
         key, timeouts = self._key(job, self._spec(job, "baseline", Path())), job.config.timeouts
         return LentBaseline(key, lambda work: WorkerSide(self._spec(job, "baseline", work), timeouts))
@@ -208,4 +207,4 @@ def _workload(config: Config) -> PythonWorkload:
 
 
 def _sides_ahead(config: Config) -> int:
-    return ahead.limit(getattr(config.sweep, "build_ahead", "auto"))
+    return ahead.limit(config.sweep.build_ahead)
