@@ -33,6 +33,7 @@ def sweep(name: str, candidates: int, folder: Path, *overrides: str) -> list[dic
     command = [
         *(sys.executable, "-c", "from boosterrun.cli import main; raise SystemExit(main())"),
         *("-m", "acf=glob(*)", f"pack={pack}", "workload=python", f"workload.name={name}"),
+        "workload.preload=[torch]",
         *(f"workload.case={case}", f"hydra.sweep.dir={out}", *overrides),
     ]
     subprocess.run(command, check=False)
@@ -73,7 +74,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        nulls = sweep("null", options.nulls, folder, *options.overrides)
+        nulls = sweep("nulls", options.nulls, folder, *options.overrides)
         slowed = sweep(
             "slowed",
             options.slowed,
