@@ -122,7 +122,16 @@ def make_fp8_quant(*, seed: int, M: int = 8192, N: int = 4096) -> Case:
         scale = x.float().abs().amax(1).clamp(min=1e-10) / 448.0
         return [(x.float() / scale[:, None]).to(torch.float8_e4m3fn).float(), scale]
 
-    return Case(run=run, reference=reference, outputs=[y, scales], tolerance=5e-3, bytes=3 * M * N)
+    # A value in the middle between two float8 may go to either: these are at most an eighth apart.
+    return Case(
+        run=run,
+        reference=reference,
+        outputs=[y, scales],
+        tolerance=5e-3,
+        rtol=0.13,
+        atol=0.01,
+        bytes=3 * M * N,
+    )
 
 
 def make_conv1d_causal(*, seed: int, B: int = 8, T: int = 4096, D: int = 2048) -> Case:
