@@ -149,10 +149,11 @@ def turn(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def settle(config: Config, folder: Path) -> Earlier | None:
+def settle(config: Config, folder: Path, *, built_ahead: bool = False) -> Earlier | None:
     """Return the result of an earlier run if it stands; else make way for the job and note its identity.
 
-    Raises RunError when the folder cannot be written, and BoosterrunError as identity_of does.
+    ``built_ahead``: what its work folder holds was built for this very job. Raises RunError when the folder
+    cannot be written, and BoosterrunError as identity_of does.
     """
     found = standing(config, folder)
     if found.result is not None:
@@ -162,11 +163,12 @@ def settle(config: Config, folder: Path) -> Earlier | None:
     if found.state != "new":
         sys.stdout.write(f"again: {folder.name}: {found.why}\n")
         sys.stdout.flush()
+    if not built_ahead:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder / WORK)
     if found.state in ("invalid", "changed"):
         _aside(folder / record.FILENAME)
     _aside(folder / PAIRS)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder / WORK)
     note = json.dumps(identity_of(config), indent=1).encode()
     with replacing(folder / IDENTITY) as stream:
         stream.write(note)

@@ -45,6 +45,8 @@ from boosterrun.hydra_ext.sources import NONE, PackSource
 HYDRA_1_3 = hydra.__version__.startswith("1.3.")
 TARGET = "hydra_plugins.boosterrun.PackSweeper" if HYDRA_1_3 else "boosterrun.sweep.PackSweeper"
 MAX_NAME = 200
+# Folders of jobs whose candidates this process builds, or has built, before their turn.
+_BUILT_AHEAD: set[Path] = set()
 # How many jobs beyond the present one may be told of: their configs are composed early and kept.
 LOOK_AHEAD = 8
 
@@ -76,7 +78,7 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
     with interrupt.handling(), resume.turn(folder):
         earlier = None
         with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
-            earlier = resume.settle(typed(cfg), folder)
+            earlier = resume.settle(typed(cfg), folder, built_ahead=folder.absolute() in _BUILT_AHEAD)
         return app.run_job(cfg, folder) if earlier is None else earlier
 
 
@@ -105,8 +107,9 @@ def announce(config: DictConfig) -> bool:
     with open_dict(task):
         folder = Path(task.hydra.sweep.dir, task.hydra.sweep.subdir).absolute()
         del task["hydra"]
-    if (folder / record.FILENAME).exists():  # it may stand
+    if folder.exists():  # of an earlier run: its result may stand, and its leftovers go before the job begins
         return True
+    _BUILT_AHEAD.add(folder)
     return app.announce(task, folder)
 
 

@@ -279,3 +279,18 @@ def test_a_sweep_has_one_canary(tmp_path: Path) -> None:
     assert done.stdout.count("canary: mine: passed (") == 1
     [found] = tmp_path.rglob(canary.FILE)
     assert only(found.parent)["state"] == "passed"
+
+
+def test_what_was_built_ahead_is_there_when_its_job_comes(tmp_path: Path) -> None:
+    done = command(
+        tmp_path,
+        "-m",
+        "acf=glob([01*,02*,03*])",
+        "protocol.min_pairs=2",
+        "protocol.max_pairs=30",
+        "sweep.build_ahead=2",
+    )
+    assert "cannot read" not in done.stdout, done.stdout
+    results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
+    assert len(results) == 3
+    assert {shape["application"]["applied"] for result in results for shape in result["shapes"]} == {"proven"}
