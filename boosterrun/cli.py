@@ -99,9 +99,23 @@ def _resume(argv: Sequence[str]) -> int:
     return again.resume(argv)
 
 
+def _report(argv: Sequence[str]) -> int:
+    from boosterrun.report import command  # noqa: PLC0415
+
+    return command.run(argv)
+
+
+def _compare(argv: Sequence[str]) -> int:
+    from boosterrun import compare  # noqa: PLC0415
+
+    return compare.run(argv)
+
+
 VERBS = {
     "resume": Verb("go on with a sweep that was stopped; what is done stands: resume DIR", _resume),
     "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
+    "report": Verb("show the results of a sweep to people: report DIR", _report),
+    "compare": Verb("say what changed between two sweeps: compare DIR_A DIR_B", _compare),
     "pack": Verb("get, look at, check and make packs: pack list|show|fetch|verify|make", _pack),
     "canary": Verb("see that ACFs reach the compiler of a workload: canary workload=NAME", _canary),
     "doctor": Verb("say what is in the way of a run on this machine: doctor workload=NAME", _doctor),
