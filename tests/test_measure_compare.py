@@ -302,7 +302,7 @@ def test_a_large_output_is_compared_with_little_memory() -> None:
 @pytest.mark.gpu
 def test_a_full_gpu_sends_the_comparison_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    output = torch.randn(1 << 20, device="cuda")
+    output = torch.randn(1 << 25, device="cuda")
     expected = verdict(output, output)
     torch.cuda.empty_cache()
     # No more than what is in use now: the first part that is made finds no room.
