@@ -51,7 +51,7 @@ def compare(kernel: str, results: dict[str, dict[str, Any]]) -> list[str]:
         decision = found["decision"] or f"undecided: {found['message'][:200]}"
         gain = found["shapes"][0]["gain"] if found["shapes"] else None
         said = f"{name}: {decision} ({'no gain' if gain is None else f'{gain:+.2%}'})"
-        outcome, expected, how = truth["outcome"], truth["gain_pct"], truth.get("measured") or ""
+        outcome, expected, how = truth["outcome"], truth.get("gain_pct"), truth.get("measured") or ""
         if outcome.startswith("wrong") and decision != "REJECTED:wrong_result":
             differences.append(f"{said}, known: wrong result")
         elif outcome.startswith("crash") and decision != "REJECTED:runtime_error":
@@ -79,7 +79,7 @@ def summary(workload: str, folder: Path, seconds: float) -> dict[str, Any]:
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
     results = {r["job"]["id"]: r for r in found}
     kernel = workload.partition("/")[2]
-    known = {a["acf"].removesuffix(".acf"): a["kernels"][kernel]["gain_pct"] for a in KNOWN["acfs"]}
+    known = {a["acf"].removesuffix(".acf"): a["kernels"][kernel].get("gain_pct") for a in KNOWN["acfs"]}
     environment = found[0]["environment"]
     devices = environment["gpu"]["before"]["devices"]
     names = sorted({n for r in found for n in r["phases"]})
