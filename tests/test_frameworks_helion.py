@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,29 @@ def test_the_default_config_may_be_asked_for(tmp_path: Path) -> None:
     found = judge(tmp_path, 3, config(env={"HELION_AUTOTUNE_EFFORT": "none"}, trap="untuned"))
     assert found.shapes[0]["application"]["applied"] == "proven"
     assert found.shapes[0]["correctness"] == "passed"
+
+
+def test_each_shipped_kernel_agrees_with_its_oracle(tmp_path: Path) -> None:
+    """Helion runs the same kernels as plain torch on the CPU: what they compute, not how they compile."""
+    source = (SHIPPED / "cases" / "helion_kernels.py").read_text()
+    assert 'DEVICE = "cuda"' in source
+    (tmp_path / "on_the_cpu.py").write_text(source.replace('DEVICE = "cuda"', 'DEVICE = "cpu"'))
+    script = (
+        "import on_the_cpu as c\n"
+        "from boosterrun.measure import arrays, compare\n"
+        "sizes = {'softmax': dict(M=5, N=200), 'fp8_quant': dict(M=5, N=200),\n"
+        "         'conv1d_causal': dict(B=2, T=40, D=130), 'gated_delta': dict(H=3, T=11)}\n"
+        "for name, size in sizes.items():\n"
+        "    case = getattr(c, 'make_' + name)(seed=1, **size)\n"
+        "    expected = arrays.keep(case.reference())\n"
+        "    assert arrays.poison(case.outputs) == len(case.outputs)\n"
+        "    bounds = dict(tolerance=case.tolerance, rtol=case.rtol, atol=case.atol)\n"
+        "    passed, detail = compare.compare(arrays.look(case.run()), expected, **bounds)\n"
+        "    assert passed, (name, detail)\n"
+        "    print(name)\n"
+    )
+    env = {**os.environ, "HELION_INTERPRET": "1", "PYTHONPATH": f"{Path.cwd()}:{tmp_path}"}
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["softmax", "fp8_quant", "conv1d_causal", "gated_delta"]
