@@ -126,7 +126,7 @@ def page(profile: Path) -> Iterator[Page]:
     to_read, to_write = os.pipe(), os.pipe()
 
     # The browser reads commands from 3 and writes answers to 4.
-    wired = f'exec "$0" "$@" 3<&{to_read[0]} 4>&{to_write[1]}'
+    wired = f'exec "$0" "$@" 3</proc/self/fd/{to_read[0]} 4>/proc/self/fd/{to_write[1]}'
     process = subprocess.Popen(
         ["/bin/sh", "-c", wired, PATH, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
         stdin=subprocess.DEVNULL,

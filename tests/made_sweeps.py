@@ -76,10 +76,11 @@ def made_summary(values: Sequence[float]) -> dict[str, Any]:
 
 def write(root: Path, result: dict[str, Any], pairs: str = "") -> Path:
     """One job's folder, named by the job's id."""
-    folder = root / result["job"]["id"][:100]
+    folder = root / result["job"]["id"]
     (folder / ".hydra").mkdir(parents=True)
     (folder / "pairs.jsonl").write_text(pairs)
-    record.write(result, folder)
+    # Reading checks it against the schema, and is faster.
+    (folder / record.FILENAME).write_text(json.dumps(result))
     return folder
 
 
@@ -119,9 +120,7 @@ def timed_result(number: int, shapes: Sequence[str], seed: int = 0) -> tuple[dic
         block, lines = measured(dice.choice([-0.05, -0.02, 0.0, 0.0, 0.003, 0.03, 0.08]), dice.randrange(6))
         blocks.append(json.loads(block) | {"name": name})
         pairs += lines.replace('"{}"', json.dumps(name))
-    result = named(number, shapes=blocks, evidence="timed")
-    broken = number % 6 == 5
-    if broken:
+    if number % 6 == 5:
         reason = dice.choice(["wrong_result", "runtime_error", "compile_error"])
         blocks[0] |= {
             "decision": f"REJECTED:{reason}",
@@ -137,7 +136,8 @@ def timed_result(number: int, shapes: Sequence[str], seed: int = 0) -> tuple[dic
     order += ["REJECTED:regression", "REJECTED:fat_tail", "KEPT", "REJECTED:inconclusive", "REJECTED:no_gain"]
     decision = next(d for d in order if d in reasons)
     slow = {"before": gpu(1980, 0), "after": gpu(1965 - number % 9 * 15, 2_000_000 * (number % 4))}
-    result |= {"decision": decision, "message": f"{decision} on some shapes"}
+    message = f"{decision} on some shapes"
+    result = named(number, shapes=blocks, evidence="timed", decision=decision, message=message)
     result["environment"] = result["environment"] | {"gpu": slow}
     result["objective"] = {"metric": "time", "unit": "ms", "better": "lower", "tie_breakers": []}
     return result, pairs
@@ -149,3 +149,24 @@ def sweep(root: Path, candidates: int, shapes: int, seed: int = 0) -> Path:
     for number in range(candidates):
         write(root, *timed_result(number, names, seed))
     return root
+
+
+def static_result(number: int, reason: str = "KEPT", **shape: Any) -> dict[str, Any]:
+    """A result of a static screen of one shape."""
+    decision = reason if reason == "KEPT" else f"REJECTED:{reason}"
+    return named(number, shapes=[made.shape(decision=decision) | shape], decision=decision)
+
+
+def crash(number: int, output: str = "ptxas fatal : Internal error\n") -> dict[str, Any]:
+    """A candidate that the compiler died of."""
+    result = static_result(
+        number,
+        "compiler_crash",
+        gain=None,
+        baseline=None,
+        candidate=None,
+        kernels=[],
+        message="ptxas crashed",
+    )
+    result["shapes"][0]["compile"]["candidate"] |= {"output": output, "returncode": None, "signal": 11}
+    return result

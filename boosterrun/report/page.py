@@ -22,7 +22,7 @@ from boosterrun.report.model import ALL_SHAPES, Report, axis
 HERE = Path(__file__).parent
 VENDORED = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js")
 DETAILS_LIMIT = 2_400_000
-"""Bytes of the compressed details; beyond it the pairs of the worst candidates are left out."""
+"""Bytes of the compressed details; beyond it those of the worst candidates lose their largest parts."""
 HEALTH_KEYS = ("time", "device", "clock", "power", "temperature", "throttled")
 _DIGITS = 6
 
@@ -48,7 +48,7 @@ def render(report: Report, folder: Path) -> str:
     )
     environment.filters["percent"] = lambda value: f"{value:+.2%}".replace("-", "−")
     environment.filters["seconds"] = duration
-    packed, missing = _details(report)
+    packed, lean = _details(report)
     # Jinja2 must not escape these: each is made for a <script> or <style>, and the policy pins its hash.
     scripts = [(HERE / "vendor" / name).read_text(encoding="utf-8") for name in VENDORED]
     scripts.append((HERE / "templates" / "report.js").read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def render(report: Report, folder: Path) -> str:
         decisions=report.decisions(),
         best=report.best(),
         health_missing=not any(job.health for job in report.jobs),
-        pairs_missing=missing,
+        lean=lean,
         span=_span(report.jobs),
         scripts=scripts,
         style=(HERE / "templates" / "report.css").read_text(encoding="utf-8"),
@@ -211,17 +211,18 @@ def _short(value: float | None) -> float | None:
 
 
 def _details(report: Report) -> tuple[str, int]:
-    """The details of every row, compressed, and how many rows had to go without their pairs."""
+    """The details of every row, compressed, and how many rows had to go without some of them."""
     details = [_detail(job, row) for job, row in report.rows()]
-    packed, missing = _pack(details), 0
-    while len(packed) > DETAILS_LIMIT and any("trace" in one for one in details):
-        traced = [n for n, one in enumerate(details) if "trace" in one]
-        # The worst are last.
-        for n in traced[len(traced) // 2 :]:
-            del details[n]["trace"]
-            missing += 1
-        packed = _pack(details)
-    return packed, missing
+    packed = _pack(details)
+    lean: set[int] = set()
+    for part in ("trace", "outputs", "kernels"):
+        while len(packed) > DETAILS_LIMIT and (having := [n for n, one in enumerate(details) if part in one]):
+            # The worst candidates are last.
+            for n in having[len(having) // 2 :]:
+                del details[n][part]
+                lean.add(n)
+            packed = _pack(details)
+    return packed, len(lean)
 
 
 def _detail(job: Job, row: Row) -> dict[str, Any]:
