@@ -56,7 +56,9 @@ os.register_at_fork(after_in_child=_forget)
 def handling() -> Iterator[None]:
     """Let these signals end what runs inside: SIGINT raises KeyboardInterrupt, the others SystemExit.
 
-    Signals that are ignored (nohup) stay so. Does nothing inside itself and in threads other than the first.
+    Signals that are ignored (nohup) stay so. What a signal raises may get lost (in a destructor) or turn into
+    another error (in a library that it stops halfway): it is raised at the end all the same. Does nothing
+    inside itself and in threads other than the first.
     """
     if _state.installed or threading.current_thread() is not threading.main_thread():
         yield
@@ -70,10 +72,12 @@ def handling() -> Iterator[None]:
     try:
         yield
     finally:
+        _state.depth = 0
         for number, handler in before.items():
             signal.signal(number, handler)
         _state.installed = False
         _state.over.set()
+        check()
 
 
 @contextmanager
@@ -92,8 +96,14 @@ def shielded() -> Iterator[None]:
 
 
 def stopping() -> bool:
-    """Whether a signal to end has come."""
+    """Whether a signal to end has come: nothing that fails from now on says anything about a candidate."""
     return _state.number is not None
+
+
+def check() -> None:
+    """Raise again what a signal has raised, if one has come: KeyboardInterrupt or SystemExit."""
+    if stopping():
+        _raise()
 
 
 def _received(number: int, frame: FrameType | None) -> None:

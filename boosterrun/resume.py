@@ -175,6 +175,11 @@ def settle(config: Config, folder: Path, *, built_ahead: bool = False) -> Earlie
     return None
 
 
+def discard(folder: Path) -> None:
+    """Take away a result that was made while the run was being ended. Raises RunError."""
+    _aside(folder / record.FILENAME)
+
+
 def _aside(path: Path) -> None:
     """Give what is there another name: ``.old``, ``.old-2``, ..."""
     number = 1

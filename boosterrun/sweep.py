@@ -35,6 +35,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from boosterrun import interrupt, record, resume
+from boosterrun.atomic import replacing
 from boosterrun.config import typed
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext.jobs import JobConfigs
@@ -79,7 +80,13 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
         earlier = None
         with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
             earlier = resume.settle(typed(cfg), folder, built_ahead=folder.absolute() in _BUILT_AHEAD)
-        return app.run_job(cfg, folder) if earlier is None else earlier
+        if earlier is not None:
+            return earlier
+        result = app.run_job(cfg, folder)
+        if interrupt.stopping():  # and yet it went on: what was killed may have been blamed on the candidate
+            resume.discard(folder)
+            interrupt.check()
+        return result
 
 
 def earlier(config: DictConfig) -> resume.Earlier | None:
@@ -233,11 +240,14 @@ class PackSweeper(Sweeper):
         loader = self.hydra_context.config_loader
         jobs = expand([*(f"{key}={value}" for key, value in self.params.items()), *arguments], loader)
         folder = Path(self.config.hydra.sweep.dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / "multirun.yaml") as stream:
+            stream.write(OmegaConf.to_yaml(self.config).encode("utf-8", "backslashreplace"))
         done = 0
         try:
             for result in self._run(jobs, acf_ids(jobs, loader, str(self.config.acf.id))):
+                interrupt.check()
                 done += 1
                 sys.stdout.write(report(done, len(jobs), result) + "\n")
                 sys.stdout.flush()
@@ -295,13 +305,15 @@ class PackSweeper(Sweeper):
                 if (stands := earlier(job)) is not None:
                     yield _completed(stands)
                     continue
-                yield hydra_job(
-                    hydra_context=self.hydra_context,
-                    task_function=self.task_function,
-                    config=job,
-                    job_dir_key="hydra.sweep.dir",
-                    job_subdir_key="hydra.sweep.subdir",
-                )
+                with _writing(Path(job.hydra.sweep.dir, job.hydra.sweep.subdir)):
+                    returned = hydra_job(
+                        hydra_context=self.hydra_context,
+                        task_function=self.task_function,
+                        config=job,
+                        job_dir_key="hydra.sweep.dir",
+                        job_subdir_key="hydra.sweep.subdir",
+                    )
+                yield returned
                 configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         finally:
             close()
@@ -324,6 +336,18 @@ class PackSweeper(Sweeper):
         size = self.max_batch_size or max(1, len(jobs))
         for start in range(0, len(lines), size):
             yield from self.launcher.launch(lines[start : start + size], initial_job_idx=start)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Tell in one line when Hydra or we cannot write there."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write to {folder}: {error.strerror or error}",
+            "Free some space or choose another hydra.sweep.dir",
+        ) from error
 
 
 def _override(key: str, value: str) -> str:

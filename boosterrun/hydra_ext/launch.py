@@ -115,7 +115,13 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
 def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
     from boosterrun import sweep  # noqa: PLC0415
 
-    returned = app.run(config_name=config_name, task_function=sweep.run_job, overrides=overrides)
+    try:
+        returned = app.run(config_name=config_name, task_function=sweep.run_job, overrides=overrides)
+    except OSError as error:  # Hydra's own files; a job's errors are in its result
+        raise RunError(
+            f"cannot write {error.filename or 'to the output folder'}: {error.strerror or error}",
+            "Free some space or choose another hydra.sweep.dir",
+        ) from error
     sys.stdout.write(sweep.report(1, 1, returned.return_value) + "\n")
     assert returned.hydra_cfg is not None  # noqa: S101 - for the type checker
     folder = Path(str(returned.hydra_cfg.hydra.runtime.output_dir))

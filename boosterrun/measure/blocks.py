@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -98,7 +99,8 @@ class PairLog:
 
     def close(self) -> None:
         """Close the file; what was written stays."""
-        self._stream.close()
+        with contextlib.suppress(OSError):  # what could not be written has been told by append
+            self._stream.close()
 
 
 def _cannot_write(path: Path, error: OSError) -> RunError:
