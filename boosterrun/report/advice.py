@@ -24,7 +24,7 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
     if undecided:
         what = "1 job has" if len(undecided) == 1 else f"{len(undecided)} jobs have"
         why = undecided[0].advice or undecided[0].message
-        steps.append((f"{what} no verdict, through no fault of the candidate. {why}", ""))
+        steps.append((f"{what} no verdict, through no fault of the candidate: {why}", ""))
     if jobs and len(failed) == len(jobs):
         steps.append(
             ("Every candidate failed: read their messages and check the toolchain.", "boosterrun doctor")

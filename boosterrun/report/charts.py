@@ -51,7 +51,7 @@ def s_curve(gain_title: str, min_gain: float | None = None) -> Spec:
         "field": "rank",
         "type": "quantitative",
         "title": "candidates, by gain",
-        "axis": {"tickMinStep": 1, "format": "d", "grid": False},
+        "axis": {"labelExpr": "datum.value % 1 ? '' : datum.label", "grid": False},
         "scale": {"zero": False, "nice": False, "padding": 14},
     }
     y = _gain_axis(gain_title)

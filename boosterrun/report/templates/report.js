@@ -265,7 +265,7 @@
     const found = chosen();
     const visible = found.slice(0, state.shown);
     body.replaceChildren(...visible.flatMap((row) => (state.opened.has(row.index) ? [tableRow(row), panel(row)] : [tableRow(row)])));
-    element("count").textContent = found.length === rows.length ? rows.length + " rows" : found.length + " of " + rows.length + " rows";
+    element("count").textContent = found.length === rows.length ? rows.length + (rows.length === 1 ? " row" : " rows") : found.length + " of " + rows.length + " rows";
     element("more").hidden = visible.length === found.length;
     element("more").textContent = "Show all " + found.length + " rows";
   }
