@@ -51,7 +51,7 @@ def s_curve(gain_title: str, min_gain: float | None = None) -> Spec:
         "field": "rank",
         "type": "quantitative",
         "title": "candidates, by gain",
-        "axis": {"labelExpr": "datum.value % 1 ? '' : datum.label", "grid": False},
+        "axis": {"labelExpr": "datum.value % 1 ? '' : format(datum.value, 'd')", "grid": False},
         "scale": {"zero": False, "nice": False, "padding": 14},
     }
     y = _gain_axis(gain_title)
