@@ -111,7 +111,14 @@ def _compare(argv: Sequence[str]) -> int:
     return compare.run(argv)
 
 
+def _plan(argv: Sequence[str]) -> int:
+    from boosterrun.hydra_ext import preview  # noqa: PLC0415
+
+    return preview.run(argv)
+
+
 VERBS = {
+    "plan": Verb("say what a run would do and how long it may take; runs nothing: plan -m ...", _plan),
     "resume": Verb("go on with a sweep that was stopped; what is done stands: resume DIR", _resume),
     "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
     "report": Verb("show the results of a sweep to people: report DIR", _report),

@@ -28,7 +28,7 @@ _PASSED_OVER = (
     "workload.name",
     "protocol.name",
     "protocol.max_baseline_failures",
-    "protocol.confirm_start",
+    "workload.preload",
     "timeouts.grace",
 )
 TIMEOUTS = "timeouts."

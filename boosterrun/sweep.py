@@ -89,16 +89,21 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
         return result
 
 
+def task_config(config: DictConfig) -> DictConfig:
+    """A composed job's config as :func:`run_job` gets it."""
+    task = copy.copy(config)
+    with open_dict(task):
+        task.pop("hydra", None)
+    return task
+
+
 def earlier(config: DictConfig) -> resume.Earlier | None:
     """The result of a composed job that an earlier run has left, if it stands."""
     folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
     if not (folder / record.FILENAME).exists():
         return None
-    task = copy.copy(config)
-    with open_dict(task):
-        del task["hydra"]
     try:
-        found = resume.standing(typed(task), folder)
+        found = resume.standing(typed(task_config(config)), folder)
     except (BoosterrunError, OmegaConfBaseException):  # told by the job itself
         return None
     return None if found.rewritten else found.result
@@ -186,6 +191,12 @@ def subdirs(jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> list[str]
     return names
 
 
+def job_overrides(jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job, but for that of its folder; each is told how many candidates there are."""
+    common = f"sweep.candidates={max(1, len(set(acfs) - {NONE}))}"
+    return [[*(_override(key, value) for key, value in job.items()), common] for job in jobs]
+
+
 def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
     """One line about one finished job."""
     width = len(str(jobs))
@@ -263,8 +274,7 @@ class PackSweeper(Sweeper):
 
     def _run(self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         assert self.config is not None  # noqa: S101 - for the type checker
-        common = f"sweep.candidates={max(1, len(set(acfs) - {NONE}))}"
-        overrides = [[*(_override(key, value) for key, value in job.items()), common] for job in jobs]
+        overrides = job_overrides(jobs, acfs)
         limit = self.config.protocol.max_baseline_failures
         failed: list[Mapping[str, Any]] = []
         launch = self._here if isinstance(self.launcher, BasicLauncher) else self._launched

@@ -49,14 +49,15 @@ def run(argv: Sequence[str]) -> int:
     if parsed.flags.help:
         return _help(parsed)
     planned = plan.make(parsed)
-    with _hydra(planned.search_path) as app:
+    with prepared(planned.search_path) as app:
         if parsed.flags.cfg or parsed.flags.info or parsed.flags.hydra_help:
             return _show(app, planned, parsed.flags)
         return _run(app, planned, argv)
 
 
 @contextlib.contextmanager
-def _hydra(search_path: Any) -> Iterator[Hydra]:
+def prepared(search_path: Any) -> Iterator[Hydra]:
+    """Hydra with our search path, for as long as the block."""
     GlobalHydra.instance().clear()
     try:
         yield Hydra.create_main_hydra2(task_name="boosterrun", config_search_path=search_path)
@@ -166,7 +167,7 @@ def _complete(argv: Sequence[str]) -> int:
     if line:
         path, os.environ["COMP_LINE"] = _completable(line, plan)
     requests = [arg for arg in argv if not arg.startswith("-")]
-    with _hydra(path) as app:
+    with prepared(path) as app:
         try:
             app.shell_completion(config_name="config", overrides=requests)
         except ValueError as error:
