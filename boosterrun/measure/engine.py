@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from boosterrun import policy
+from boosterrun import lease, policy
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
@@ -127,10 +127,12 @@ class Engine:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Time alone: what builds ahead of its turn is waited for, and held back."""
+        """Time alone: what builds ahead is waited for and held back, and other processes leave the GPU."""
         with contextlib.ExitStack() as stack:
             with self._phase("wait"):
                 stack.enter_context(ahead.timing())
+                device = self.hello.device if self.hello is not None else None
+                stack.enter_context(lease.held(device, getattr(self.job.config.gpu, "wait", lease.WAIT)))
             yield
 
     @contextlib.contextmanager
@@ -139,6 +141,8 @@ class Engine:
         try:
             yield
         except SideFailed as failure:
+            if self.hello is not None:  # what broke the GPU may be innocent of what fails now
+                lease.require_alive(self.hello.device)
             where = f"shape {trial.name}: {failure.message}"
             if failure.side == "baseline" or self.job.acf is None:
                 words = blame.explain(failure, None)[1]
