@@ -34,7 +34,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from boosterrun import interrupt, record, resume
+from boosterrun import interrupt, live, progress, record, resume, summary
 from boosterrun.atomic import replacing
 from boosterrun.config import typed
 from boosterrun.errors import BoosterrunError, RunError, UsageError
@@ -76,6 +76,7 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
     from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
 
     folder = Path(HydraConfig.get().runtime.output_dir)
+    progress.job(folder.name)
     with interrupt.handling(), resume.turn(folder):
         earlier = None
         with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
@@ -197,37 +198,6 @@ def job_overrides(jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> lis
     return [[*(_override(key, value) for key, value in job.items()), common] for job in jobs]
 
 
-def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
-    """One line about one finished job."""
-    width = len(str(jobs))
-    verdict = result["decision"] if result["status"] == "decided" else "UNDECIDED"
-    message = " ".join(str(result["message"]).split())
-    name = f"{result['job']['id']}  {verdict}  {result['workload']['name']}"
-    when = " (done before)" if isinstance(result, resume.Earlier) else ""
-    return f"[{number:>{width}}/{jobs}] {name}{when}: {message}"
-
-
-def merge(folder: Path) -> int:
-    """Write the log of all results below ``folder`` and say what came out.
-
-    Returns 0 if every job was decided, else 1. Raises RunError if the log cannot be written.
-    """
-    from boosterrun.collect import collect  # noqa: PLC0415 - not needed before the first job
-
-    merged = collect([folder], allow_empty=True)
-    for decision, count in sorted(merged.decisions.items()):
-        sys.stdout.write(f"{count:>6}  {decision}\n")
-    if merged.undecided:
-        sys.stdout.write(
-            f"{merged.undecided:>6}  undecided: no fault of the candidate, see the error column\n"
-        )
-    if merged.invalid:
-        sys.stdout.write(f"{merged.invalid:>6}  without a valid result: {merged.rejects}\n")
-    sys.stdout.write(f"log: {merged.csv}\n")
-    sys.stdout.flush()
-    return 1 if merged.undecided or merged.invalid else 0
-
-
 class PackSweeper(Sweeper):
     """Runs the jobs in this process, or hands them in batches to a launcher that runs them elsewhere."""
 
@@ -255,22 +225,25 @@ class PackSweeper(Sweeper):
             folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "multirun.yaml") as stream:
             stream.write(OmegaConf.to_yaml(self.config).encode("utf-8", "backslashreplace"))
-        done = 0
+        done, judged, kept = 0, 0, list[summary.Row]()
+        here = isinstance(self.launcher, BasicLauncher)
         try:
-            for result in self._run(jobs, acf_ids(jobs, loader, str(self.config.acf.id))):
-                interrupt.check()
-                done += 1
-                sys.stdout.write(report(done, len(jobs), result) + "\n")
-                sys.stdout.flush()
+            with live.view(len(jobs), here=here) as view:
+                for result in self._run(jobs, acf_ids(jobs, loader, str(self.config.acf.id))):
+                    interrupt.check()
+                    done += 1
+                    judged += result["status"] == "decided" and result["acf"] is not None
+                    kept += summary.rows(result)
+                    view.finished(result)
         except BaseException:
             again = shlex.join(["boosterrun", "resume", str(folder)])
             sys.stderr.write(f"boosterrun: stopped after {done} of {len(jobs)} jobs; go on with: {again}\n")
             try:
-                merge(folder)
+                summary.merge(folder)
             except RunError as error:  # what stopped the sweep decides the exit code
                 sys.stderr.write(f"boosterrun: error: {error}\n")
             raise
-        return merge(folder)
+        return summary.merge(folder, kept, judged)
 
     def _run(self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         assert self.config is not None  # noqa: S101 - for the type checker

@@ -15,6 +15,7 @@ from boosterrun.hydra_ext import arguments
 
 COMMAND = "command.json"
 _PLACE = "hydra.sweep.dir="
+_SAYING = {"-q", "--quiet", "-v", "--verbose"}  # how much is said is for each run to choose
 _ABOUT = """usage: boosterrun resume DIR [OVERRIDE...]
 
 Repeat the command that made DIR, in DIR. A job with a final result that was measured on the same content
@@ -29,7 +30,8 @@ def remember(folder: Path, argv: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot make {folder}: {error.strerror}", "Give hydra.sweep.dir=FOLDER") from error
-    note = {"argv": [word for word in argv if not _is_place(word)], "cwd": str(Path.cwd())}
+    words = [word for word in argv if not _is_place(word) and word not in _SAYING]
+    note = {"argv": words, "cwd": str(Path.cwd())}
     with replacing(folder / COMMAND) as stream:
         stream.write(json.dumps(note, indent=1).encode("utf-8", "backslashreplace"))
 

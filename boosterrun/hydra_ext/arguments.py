@@ -13,6 +13,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from boosterrun.errors import UsageError
+from boosterrun.progress import Level
 
 INFO = {"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}
 
@@ -23,6 +24,13 @@ class Arguments:
 
     flags: argparse.Namespace
     overrides: list[str]
+
+    @property
+    def level(self) -> Level:
+        """How much is said about jobs."""
+        if self.flags.quiet:
+            return Level.QUIET
+        return Level.VERBOSE if self.flags.verbose else Level.NORMAL
 
 
 def parse(argv: Sequence[str]) -> Arguments:
@@ -42,6 +50,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     chosen = [name for name, on in modes.items() if on]
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} cannot be combined", "Give one of them")
+    if flags.quiet and flags.verbose:
+        raise UsageError("-q and -v cannot be combined", "Give one of them")
     if flags.resolve and flags.cfg is None:
         raise UsageError("--resolve goes with --cfg", "Add --cfg job")
     overrides = [part for override in flags.overrides for part in _pack_by_path(override)]
@@ -55,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
     """Hydra's own parser, with its mistakes told in one line like any other."""
     hydras = get_args_parser()
     hydras.allow_abbrev = False
+    hydras.add_argument("--quiet", "-q", action="store_true", help="No line per job")
+    hydras.add_argument("--verbose", "-v", action="store_true", help="Where each job's time went")
     setattr(hydras, "error", _refuse)  # noqa: B010 - a plain assignment is no type-correct override
     return hydras
 

@@ -21,6 +21,8 @@ boosterrun: which ACFs of a Booster Pack make a GPU kernel faster, and can that 
 
 FLAGS = """\
   -m, --multirun          one job per combination of swept values
+  -q, --quiet             no line per job, only what came out
+  -v, --verbose           with each job, where its time went
   -c, --cfg job           print the configuration instead of running it (--resolve: with values filled in)
   -i, --info              where the configuration comes from
   -cd, --config-dir DIR   one more folder of config files

@@ -19,7 +19,7 @@ from hydra.core.utils import setup_globals
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
-from boosterrun import __version__, interrupt
+from boosterrun import __version__, interrupt, progress
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
@@ -49,6 +49,7 @@ def run(argv: Sequence[str]) -> int:
     if parsed.flags.help:
         return _help(parsed)
     planned = plan.make(parsed)
+    progress.set_level(parsed.level)
     with prepared(planned.search_path) as app:
         if parsed.flags.cfg or parsed.flags.info or parsed.flags.hydra_help:
             return _show(app, planned, parsed.flags)
@@ -114,7 +115,7 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
 
 
 def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
-    from boosterrun import sweep  # noqa: PLC0415
+    from boosterrun import live, summary, sweep  # noqa: PLC0415
 
     try:
         returned = app.run(config_name=config_name, task_function=sweep.run_job, overrides=overrides)
@@ -123,10 +124,10 @@ def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
             f"cannot write {error.filename or 'to the output folder'}: {error.strerror or error}",
             "Free some space or choose another hydra.sweep.dir",
         ) from error
-    sys.stdout.write(sweep.report(1, 1, returned.return_value) + "\n")
+    live.View(1).finished(returned.return_value)
     assert returned.hydra_cfg is not None  # noqa: S101 - for the type checker
     folder = Path(str(returned.hydra_cfg.hydra.runtime.output_dir))
-    return sweep.merge(folder.parent)
+    return summary.merge(folder.parent)
 
 
 def new_folder(wanted: Path) -> Path:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from boosterrun import lease, policy
+from boosterrun import lease, policy, progress
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
@@ -119,6 +119,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
+        progress.phase(name)
         begin = time.monotonic()
         try:
             yield
@@ -193,6 +194,7 @@ class Engine:
                 if memory is not None and pair.phase == "calibrate" and pair.void is None:
                     memory.calibration.append(pair)
                 decision = trial.decider.decision()
+                progress.pair(trial.name, decision)
         with self._phase("check"):
             self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
             self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
