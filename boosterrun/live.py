@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from boosterrun import progress
-from boosterrun.decide import Decision
 from boosterrun.estimate import duration
 from boosterrun.summary import Row, percent, report, rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from boosterrun.decide import Decision
 
 _KEPT_SHOWN = 5
 _PER_SECOND = 4

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from boosterrun.decide import Decision
+if TYPE_CHECKING:
+    from boosterrun.decide import Decision
 
 
 class Level(IntEnum):

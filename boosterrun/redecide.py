@@ -12,8 +12,7 @@ from boosterrun.decide import decide
 from boosterrun.errors import UsageError
 from boosterrun.pairs import Pair, Protocol
 from boosterrun.record import KEPT
-
-PAIRS = "pairs.jsonl"
+from boosterrun.resume import PAIRS
 
 # Decisions that were made from pairs; the others hold among any number of candidates.
 _FROM_PAIRS = {KEPT, *(f"REJECTED:{why}" for why in ("no_gain", "regression", "inconclusive", "fat_tail"))}

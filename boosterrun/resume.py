@@ -26,9 +26,9 @@ from boosterrun.config import Config
 from boosterrun.errors import RunError
 from boosterrun.identity import differences, identify
 from boosterrun.ingredients import Ingredients
-from boosterrun.redecide import PAIRS, NotAgain, redecide
 
 IDENTITY = "identity.json"
+PAIRS = "pairs.jsonl"
 WORK = "work"
 _SELF_TEST = "none"
 _SHOWN = 3
@@ -123,6 +123,8 @@ def standing(config: Config, folder: Path) -> Standing:
 
 def _among(result: Earlier, folder: Path, candidates: int) -> Standing:
     """More candidates make a false KEPT likelier: what was decided among fewer is decided again."""
+    from boosterrun.redecide import NotAgain, redecide  # noqa: PLC0415 - NumPy takes a tenth of a second
+
     before = result["job"]["sweep_candidates"]
     if candidates <= before or result["acf"] is None:
         return Standing("done", result["message"], result)
