@@ -75,7 +75,7 @@ def before_sweep(configs: Sequence[DictConfig], folder: Path) -> None:
         name = key(config, toolchain)
         if name in records:
             continue
-        record = records[name] = run(config, adapter, toolchain, folder / f"canary-{name[:8]}")
+        record = records[name] = run(config, adapter, toolchain, folder.absolute() / f"canary-{name[:8]}")
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / FILE) as stream:
             document = {"schema_version": _SCHEMA_VERSION, "canaries": records}

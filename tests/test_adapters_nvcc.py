@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import command
 import nvcc_programs
 import pytest
 from compilers import controls, pack
@@ -402,3 +403,25 @@ def test_the_references_agree_with_kernels_written_anew(
     assert judgement.shapes[0]["correctness"] == "passed"
     checks = judgement.shapes[0]["correctness_detail"]["checks"]
     assert all(0 < check["outputs"][0]["relative_error"] < 1e-5 for check in checks)
+
+
+def test_a_sweep_of_a_program_in_a_relative_folder(tmp_path: Path) -> None:
+    workloads = tmp_path / "conf" / "workload"
+    workloads.mkdir(parents=True)
+    (tmp_path / "mine.cu").write_text(
+        "#include <cstdio>\n"
+        "__global__ void scale(float *x, float a) { x[threadIdx.x] *= a; }\n"
+        'int main() { for (int i = 0; i < 5; ++i) std::printf("time: %d.5 ms\\n", 3 + i % 2); }\n'
+    )
+    (workloads / "mine.yaml").write_text(
+        "defaults: [/schema/workload/nvcc@_here_, _self_]\n"
+        "name: mine\nsources: [mine.cu]\nmode: program\nscore: {regex: 'time: (\\S+) ms'}\n"
+    )
+    done = command.run(
+        *("-m", "acf=glob([01*,04*])", "workload=mine", "--config-dir", "conf", "hydra.sweep.dir=out"),
+        *("protocol=quick", "protocol.trials=4", "gpu=h200"),
+        cwd=tmp_path,
+    )
+    assert "canary: mine: passed" in done.stdout, done.stderr
+    assert "UNDECIDED" not in done.stdout
+    assert len(list((tmp_path / "out").glob("*/result.json"))) == 2
