@@ -88,11 +88,12 @@ class Early:
 
     def __init__(self) -> None:
         self._offered: dict[object, Future[Program]] = {}
+        self._batches = ahead.Batches()
 
     def offer(self, key: object, make: Callable[[], Program], most: int) -> bool:
-        """Begin to build unless ``most`` are on their way; return whether this one is."""
+        """Begin to build if the batch has room (``most``); return whether this one is on its way."""
         if key not in self._offered:
-            if len(self._offered) >= most:
+            if not self._batches.room(len(self._offered), most):
                 return False
             future = self._offered[key] = Future()
             threading.Thread(target=_fulfil, args=(future, make), daemon=True).start()

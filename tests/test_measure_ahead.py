@@ -211,8 +211,9 @@ def test_a_later_job_takes_over_what_was_prepared(play: Play) -> None:
     assert play.judge(jobs[0]).decision == "REJECTED:regression"
     builds = [e for e in play.events() if e[0] == "build"]
     assert [e[1] for e in builds].count("01-x") == 1
-    assert adapter().prepare(jobs[2])
+    assert not adapter().prepare(jobs[2])  # the batch is not used up
     assert play.judge(jobs[1]).decision == "KEPT"
+    assert adapter().prepare(jobs[2])
     assert play.judge(jobs[2]).decision == "REJECTED:regression"
     # Nowhere does a build overlap with a sample of another process: all ran on one clock.
     assert not overlaps(play.events())
@@ -255,3 +256,12 @@ def test_confirmations_build_ahead_of_each_other(play: Play) -> None:
 @pytest.mark.parametrize(("wanted", "least", "most"), [("auto", 0, 4), (0, 0, 0), (3, 3, 3), (-1, 0, 0)])
 def test_the_limit(wanted: str | int, least: int, most: int) -> None:
     assert least <= ahead.limit(wanted) <= most
+
+
+def test_builds_begin_in_batches() -> None:
+    batches = ahead.Batches()
+    assert [batches.room(held, 3) for held in (0, 1, 2, 3, 2, 1, 0, 1)] == [
+        *(True, True, True, False),
+        *(False, False, True, True),
+    ]
+    assert [ahead.Batches().room(0, most) for most in (0, 1)] == [False, True]

@@ -85,6 +85,25 @@ def building() -> contextlib.AbstractContextManager[None]:
     return _turns.building()
 
 
+class Batches:
+    """Lets builds begin a batch at a time, when the last batch is used up.
+
+    Pairs wait for every build that runs. Were one begun after each job, each next job would wait for a whole
+    build: measured with nvcc on an H200, 8 s a job of which 1 s was its own. A batch is waited for once.
+    """
+
+    def __init__(self) -> None:
+        self._open = True
+
+    def room(self, held: int, most: int) -> bool:
+        """Whether one more may begin: ``held`` are built or on their way, ``most`` make a batch."""
+        if held == 0:
+            self._open = True
+        elif held >= most:
+            self._open = False
+        return self._open and held < most
+
+
 class EarlySide:
     """A side that starts and builds its first shape in the background from the moment it is made.
 
@@ -166,6 +185,7 @@ class EarlySide:
 
 _waiting: set[EarlySide] = set()
 _offered: dict[Hashable, EarlySide] = {}
+_batches = Batches()
 
 
 def waiting() -> int:
@@ -176,10 +196,10 @@ def waiting() -> int:
 def offer(
     key: Hashable, make: Callable[[], Abortable], shape: str, params: Mapping[str, Any], most: int
 ) -> bool:
-    """Build a side for a later job unless ``most`` are ahead; return whether it is or was on its way."""
+    """Build a side for a later job if its batch has room (``most``); return whether it is on its way."""
     if key in _offered:
         return True
-    if len(_waiting) >= most:
+    if not _batches.room(len(_offered), most) or len(_waiting) >= most:
         return False
     _offered[key] = EarlySide(make, shape, params)
     return True
