@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --n
 PINS := requirements/base.txt requirements/cuda13.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint test-faults test-frameworks clean
 
 help: ## what this file offers
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,8 +21,15 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-clean: ## remove the virtual environment
-	rm -rf $(VENV)
+test-faults: $(VENV)/.dev ## 40 kills at random moments of a sweep, each resumed to its end (minutes)
+	BOOSTERRUN_TEST_KILLS=40 $(VENV)/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_faults.py
+
+test-frameworks: $(VENV)-frameworks/.done ## the adapters on the real Helion and FlashInfer, without a GPU (minutes, 2.4 GB)
+	$(VENV)-frameworks/bin/python -c 'import helion, flashinfer'
+	$(VENV)-frameworks/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_frameworks_*.py
+
+clean: ## remove the virtual environments
+	rm -rf $(VENV) $(VENV)-frameworks
 
 $(VENV)/.run: $(PINS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "boosterrun needs Python 3.11 or newer; set PYTHON=python3.11")'
@@ -34,4 +41,11 @@ $(VENV)/.run: $(PINS) pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	@$(PIP) -r requirements/dev.txt
+	@touch $@
+
+$(VENV)-frameworks/.done: $(PINS) requirements/dev.txt requirements/frameworks.txt pyproject.toml
+	@test -x $(VENV)-frameworks/bin/python || $(PYTHON) -m venv $(VENV)-frameworks
+	@$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+		$(addprefix -r ,$(PINS)) -r requirements/dev.txt -r requirements/frameworks.txt
+	@$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
 	@touch $@

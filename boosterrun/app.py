@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from boosterrun import __version__, canary, environment, gpu, packs, record
+from boosterrun import __version__, canary, environment, gpu, interrupt, packs, record
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
 from boosterrun.errors import BoosterrunError, UsageError
@@ -56,8 +56,11 @@ def run_job(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     except BoosterrunError as error:
         job.undecided(_kind(error), error.message, error.advice)
     except (KeyboardInterrupt, SystemExit):
-        job.undecided("interrupted", "the job was interrupted", "Run the same command again")
-        job.write()
+        job.undecided(
+            "interrupted", "the job was interrupted", f"Go on with boosterrun resume {folder.parent}"
+        )
+        with interrupt.shielded():
+            job.write()
         raise
     except Exception as error:  # an error of ours must not end the sweep: the others still count
         advice = "This is an error in boosterrun; please report it with the details of this result"
@@ -67,7 +70,8 @@ def run_job(cfg: DictConfig, folder: Path) -> dict[str, Any]:
             advice,
             {"traceback": traceback.format_exc()},
         )
-    job.write()
+    with interrupt.shielded():
+        job.write()
     return job.result
 
 

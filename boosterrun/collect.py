@@ -63,7 +63,7 @@ def collect(roots: Sequence[Path], out: Path | None = None, *, allow_empty: bool
         rejected: list[tuple[str, str]] = []
         with replacing(merged.csv) as log:
             log.write(f"{csvlog.header()}\n".encode())
-            for where, found in _results(roots, target):
+            for where, found in results(roots, target):
                 if isinstance(found, str):
                     rejected.append((where, found))
                     continue
@@ -105,7 +105,7 @@ def _turn(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _results(roots: Sequence[Path], target: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
+def results(roots: Sequence[Path], target: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Each job's path, and its result or the reason why there is none."""
     seen: set[Path] = set()
     for root in sorted({root.resolve() for root in roots}):

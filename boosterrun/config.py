@@ -66,11 +66,14 @@ class PackConfig:
 
 @dataclass
 class GpuConfig:
-    """The card: what to compile for. ``arch`` null: the GPU of this machine, else what the source names."""
+    """The card. ``arch`` null: that of this machine's GPU, else what the source names.
+
+    ``wait``: seconds to wait for another run that has the GPU to itself.
+    """
 
     name: str = "auto"
     arch: str | None = None
-    supported_names: list[str] = field(default_factory=list)
+    wait: float = 3600.0
 
 
 @dataclass
@@ -279,6 +282,7 @@ class Config:
     sweep: SweepConfig = field(default_factory=SweepConfig)
     seed: int = 0
     keep_work: bool = False
+    report: bool = True
 
 
 def typed(cfg: DictConfig) -> Config:

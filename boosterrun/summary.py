@@ -98,7 +98,7 @@ def _advice(best: Sequence[Row]) -> str:
     return "ship the best; measure again when the compiler, the kernel or the GPU changes"
 
 
-def merge(folder: Path, kept: Sequence[Row] = (), judged: int = 0) -> int:
+def merge(folder: Path, kept: Sequence[Row] = (), judged: int = 0, *, report: bool = False) -> int:
     """Write the log of all results below ``folder`` and say what came out.
 
     ``kept`` and ``judged`` are of this run, for its table. Returns 0 if every job was decided, else 1. Raises
@@ -117,6 +117,10 @@ def merge(folder: Path, kept: Sequence[Row] = (), judged: int = 0) -> int:
         sys.stdout.write(f"{merged.invalid:>6}  without a valid result: {merged.rejects}\n")
     for line in table(kept, judged):
         sys.stdout.write(f"{line}\n")
+    if report:
+        from boosterrun.report import after_sweep  # noqa: PLC0415 - see above
+
+        after_sweep(folder)
     sys.stdout.write(f"log: {merged.csv}\n")
     sys.stdout.flush()
     return 1 if merged.undecided or merged.invalid else 0

@@ -243,7 +243,7 @@ class PackSweeper(Sweeper):
             except RunError as error:  # what stopped the sweep decides the exit code
                 sys.stderr.write(f"boosterrun: error: {error}\n")
             raise
-        return summary.merge(folder, kept, judged)
+        return summary.merge(folder, kept, judged, report=bool(self.config.report))
 
     def _run(self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
         assert self.config is not None  # noqa: S101 - for the type checker

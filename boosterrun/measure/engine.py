@@ -133,7 +133,7 @@ class Engine:
             with self._phase("wait"):
                 stack.enter_context(ahead.timing())
                 device = self.hello.device if self.hello is not None else None
-                stack.enter_context(lease.held(device, getattr(self.job.config.gpu, "wait", lease.WAIT)))
+                stack.enter_context(lease.held(device, self.job.config.gpu.wait))
             yield
 
     @contextlib.contextmanager

@@ -19,7 +19,7 @@ def results(root: Path) -> Iterator[tuple[Path, dict[str, Any] | str]]:
         raise UsageError(f"no such folder: {root}", "Name the output folder of a sweep")
     root = root.resolve()
     found = False
-    for where, content in collect._results([root], root):
+    for where, content in collect.results([root], root):
         found = True
         yield root / where, content
     if not found:
