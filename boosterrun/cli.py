@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
@@ -10,18 +9,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from boosterrun.errors import BoosterrunError, UsageError
+from boosterrun.verbs.parser import Parser
 
 INTERRUPTED = 130
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line like any other, instead of printing the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", f"See {self.prog} --help")
 
 
 @dataclass(frozen=True)
@@ -55,11 +47,11 @@ def _dispatch(argv: Sequence[str]) -> int:
         return verb.act(argv[1:])
     from boosterrun.hydra_ext import launch  # noqa: PLC0415 - verbs must not wait for Hydra
 
-    return launch.run(argv)
+    return launch.run(argv, {name: verb.summary for name, verb in VERBS.items()})
 
 
 def _collect(argv: Sequence[str]) -> int:
-    parser = _Parser("boosterrun collect", description="Merge every result below DIR into one CSV.")
+    parser = Parser("boosterrun collect", description="Merge every result below DIR into one CSV.")
     parser.add_argument("dirs", metavar="DIR", nargs="+", type=Path)
     parser.add_argument(
         "--out", type=Path, help="folder for the CSV (default: DIR if it is the only one, else here)"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from boosterrun.errors import UsageError
 from boosterrun.report import model, page
 from boosterrun.report.jobs import Job, Row
 from boosterrun.report.text import plain
+from boosterrun.verbs.parser import Parser
 
 LOST, WON, FASTER, SLOWER, CHANGED, SAME = "lost", "won", "faster", "slower", "changed", "same"
 CHANGES = (LOST, WON, SLOWER, FASTER, CHANGED, SAME)
@@ -84,7 +83,7 @@ def compare(before: Path, after: Path) -> Comparison:
 
 def run(argv: Sequence[str]) -> int:
     """Print the comparison of two folders as Markdown. Returns the exit code 0. Raises BoosterrunError."""
-    parser = _Parser(
+    parser = Parser(
         "boosterrun compare", description="Compare two sweeps of the same candidates, A before B."
     )
     parser.add_argument("before", metavar="DIR_A", type=Path)
@@ -180,10 +179,3 @@ def _cell(row: Row) -> str:
     if row.low is not None and row.high is not None:
         text += f" ({row.low:+.2%} to {row.high:+.2%})"
     return text
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line like any other, instead of printing the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", f"See {self.prog} --help")

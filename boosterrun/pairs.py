@@ -12,6 +12,8 @@ from typing import Any
 from boosterrun import evidence
 from boosterrun.errors import UsageError
 
+FILENAME = "pairs.jsonl"
+"""In a job's folder: every pair, one a line, written before anything is decided on it."""
 PHASES = ("calibrate", "screen", "confirm")
 METHODS = ("sequential", "fixed", "quick")
 FAILED_RATIO = 10.0

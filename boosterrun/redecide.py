@@ -10,9 +10,8 @@ from typing import Any
 
 from boosterrun.decide import decide
 from boosterrun.errors import UsageError
-from boosterrun.pairs import Pair, Protocol
+from boosterrun.pairs import FILENAME, Pair, Protocol
 from boosterrun.record import KEPT
-from boosterrun.resume import PAIRS
 
 # Decisions that were made from pairs; the others hold among any number of candidates.
 _FROM_PAIRS = {KEPT, *(f"REJECTED:{why}" for why in ("no_gain", "regression", "inconclusive", "fat_tail"))}
@@ -31,7 +30,7 @@ def redecide(result: Mapping[str, Any], folder: Path, candidates: int) -> dict[s
     new = copy.deepcopy(dict(result))
     shapes = new["shapes"]
     if result["evidence"] == "timed" and any(shape["decision"] in _FROM_PAIRS for shape in shapes):
-        pairs = _read(folder / PAIRS)
+        pairs = _read(folder / FILENAME)
         try:
             protocol = Protocol.from_mapping(result["config"]["protocol"])
             for shape in shapes:

@@ -26,9 +26,9 @@ from boosterrun.config import Config
 from boosterrun.errors import RunError
 from boosterrun.identity import differences, identify
 from boosterrun.ingredients import Ingredients
+from boosterrun.pairs import FILENAME as PAIRS
 
 IDENTITY = "identity.json"
-PAIRS = "pairs.jsonl"
 WORK = "work"
 _SELF_TEST = "none"
 _SHOWN = 3

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from boosterrun import collect, record
 from boosterrun.errors import BoosterrunError, PackError, UsageError
 from boosterrun.packs import open_pack
-from boosterrun.packs.candidates import Gathered, gather
+from boosterrun.packs.candidates import gather
+from boosterrun.packs.gathered import Gathered
 from boosterrun.packs.make import NOTICE, Label, write
 from boosterrun.packs.verify import verify
 

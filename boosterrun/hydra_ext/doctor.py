@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import hydra
 from hydra.core.plugins import Plugins
@@ -16,8 +14,9 @@ from hydra.core.utils import setup_globals
 from boosterrun.doctor import examine
 from boosterrun.doctor.finding import Finding, Status, failure, passed, worst
 from boosterrun.doctor.setup import Setup
-from boosterrun.errors import BoosterrunError, UsageError
+from boosterrun.errors import BoosterrunError
 from boosterrun.hydra_ext.arguments import Arguments
+from boosterrun.verbs.parser import Parser
 
 _ABOUT = """Say whether this machine is ready for a run, with a fix for whatever is not: the same overrides as
 a run. Only what concerns the chosen workload is examined. Exit code: 0 no FAIL, 1 a FAIL, 2 bad usage."""
@@ -31,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
     Raises UsageError for arguments that are neither a flag nor an override; a config that cannot be composed
     is a finding.
     """
-    parser = _Parser("boosterrun doctor", description=_ABOUT, allow_abbrev=False)
+    parser = Parser("boosterrun doctor", description=_ABOUT, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.epilog = "Anything else is an override or a flag of a run: workload=triton pack=./my-pack"
     options, rest = parser.parse_known_args(argv)
@@ -51,11 +50,6 @@ def run(argv: Sequence[str]) -> int:
     findings += _first_check(setups, findings)
     _print(findings, " ".join(["boosterrun doctor", *rest]), as_json=options.json)
     return 1 if worst(findings) is Status.FAIL else 0
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", f"See {self.prog} --help")
 
 
 def _compose(parsed: Arguments) -> tuple[list[Finding], list[Setup]]:

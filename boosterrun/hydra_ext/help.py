@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hydra.core.config_loader import ConfigLoader
+from collections.abc import Mapping
 
-from boosterrun.cli import VERBS
+from hydra.core.config_loader import ConfigLoader
 
 GROUPS = ("pack", "acf", "workload", "gpu", "protocol", "experiment")
 MAX_OPTIONS = 12
@@ -32,10 +32,10 @@ FLAGS = """\
 """
 
 
-def text(loader: ConfigLoader) -> str:
-    """The help text, with the options that ``loader`` finds."""
+def text(loader: ConfigLoader, verbs: Mapping[str, str]) -> str:
+    """The help text, with the options that ``loader`` finds, and what each of the ``verbs`` does."""
     parts = [HEAD, "\nVerbs:\n"]
-    parts += [f"  {name:<22}  {verb.summary}\n" for name, verb in VERBS.items()]
+    parts += [f"  {name:<22}  {summary}\n" for name, summary in verbs.items()]
     parts += ["\nFlags, before or after the overrides:\n", FLAGS, "\nGroups (GROUP=OPTION):\n"]
     for group in GROUPS:
         options = loader.get_group_options(group)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
 
 
-def run(argv: Sequence[str]) -> int:
-    """Do what the command line says. Returns the exit code.
+def run(argv: Sequence[str], verbs: Mapping[str, str] | None = None) -> int:
+    """Do what the command line says. Returns the exit code. ``verbs``: summaries for the help, by name.
 
     Raises BoosterrunError for bad input, before anything has run.
     """
@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
         return _complete(argv)
     parsed = command_line.parse(argv)
     if parsed.flags.help:
-        return _help(parsed)
+        return _help(parsed, verbs or {})
     planned = plan.make(parsed)
     progress.set_level(parsed.level)
     with prepared(planned.search_path) as app:
@@ -87,7 +87,7 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
 def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     from boosterrun import app as job  # noqa: PLC0415
     from boosterrun import canary, sweep  # noqa: PLC0415
-    from boosterrun.hydra_ext.again import remember  # noqa: PLC0415
+    from boosterrun.hydra_ext.remembered import remember  # noqa: PLC0415
     from boosterrun.packs import match  # noqa: PLC0415
 
     for config in planned.configs:
@@ -149,13 +149,13 @@ def new_folder(wanted: Path) -> Path:
     raise RunError(f"{wanted} and 998 more like it exist", "Give hydra.sweep.dir=FOLDER")
 
 
-def _help(parsed: command_line.Arguments) -> int:
+def _help(parsed: command_line.Arguments, verbs: Mapping[str, str]) -> int:
     from boosterrun.hydra_ext import help, plan, search  # noqa: PLC0415
 
     path = search.search_path(None, parsed.flags.config_path, parsed.flags.config_dir)
     with contextlib.suppress(BoosterrunError):  # help is for when things do not work
         path = plan.make(parsed, may_fetch=False).search_path
-    sys.stdout.write(help.text(search.loader(path)))
+    sys.stdout.write(help.text(search.loader(path), verbs))
     return 0
 
 

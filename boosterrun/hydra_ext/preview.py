@@ -16,7 +16,8 @@ from hydra.types import RunMode
 
 from boosterrun.errors import UsageError
 from boosterrun.estimate import Estimate, duration, estimate
-from boosterrun.hydra_ext import again, arguments
+from boosterrun.hydra_ext import arguments
+from boosterrun.hydra_ext.remembered import command as remembered
 
 _ABOUT = """usage: boosterrun plan [-m] [OVERRIDE...]
        boosterrun plan DIR [OVERRIDE...]      what `boosterrun resume DIR` would do
@@ -44,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(_ABOUT)
         return 0
     if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-        argv = again.command(argv[0], argv[1:])
+        argv = remembered(argv[0], argv[1:])
     if hydra.__version__.startswith("1.3."):
         hydra.version.setbase("1.3")
     Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again

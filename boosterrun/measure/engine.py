@@ -25,7 +25,7 @@ from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.sessions import OpenSide, Sides, Sources
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
 from boosterrun.measure.watch import Watch
-from boosterrun.pairs import Protocol
+from boosterrun.pairs import FILENAME, Protocol
 from boosterrun.record import KEPT, rejected
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Engine:
 
     def judge(self) -> Judgement:
         """Run the whole procedure. Raises RunError (BaselineFailed) when no candidate is at fault."""
-        log = PairLog(self.job.folder / "pairs.jsonl")
+        log = PairLog(self.job.folder / FILENAME)
         try:
             while due := [t for t in self.trials if t.open]:
                 number = min(t.session for t in due)

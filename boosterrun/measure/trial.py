@@ -9,7 +9,7 @@ from typing import Any
 from boosterrun.decide import Decider
 from boosterrun.measure.api import Built
 from boosterrun.measure.blocks import PairRunner, Timing
-from boosterrun.pairs import Pair
+from boosterrun.pairs import FILENAME, Pair
 
 METRIC, UNIT = "time", "ms"
 
@@ -107,7 +107,7 @@ class Trial:
             "compile": {side: _build(self.built.get(side)) for side in ("baseline", "candidate")},
             "statistics": dict(state.statistics) if self.pairs else None,
             "pairs": {
-                "file": "pairs.jsonl",
+                "file": FILENAME,
                 "screen": valid.count("screen"),
                 "confirm": valid.count("confirm"),
                 "voided": sum(p.void is not None for p in self.pairs),

@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from boosterrun.errors import PackError, UsageError
+from boosterrun.packs.gathered import Candidate, Gathered
 from boosterrun.packs.names import is_acf, printable
 from boosterrun.packs.pack import MAX_ACF
 
 # Rows of a search hold whole ACFs as text; csv takes 128 KiB a cell if it is not told otherwise.
 _MAX_CELL = 4 * MAX_ACF
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One ACF for a pack; ``beside`` maps the names of further files that go with it to their content."""
-
-    filename: str
-    data: bytes
-    description: str
-    stages: tuple[str, ...] | None = None
-    cuda_version: str | None = None
-    gpu: str | None = None
-    beside: dict[str, bytes] = field(default_factory=dict)
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of the content."""
-        return hashlib.sha256(self.data).hexdigest()
-
-
-@dataclass
-class Gathered:
-    """Candidates in the order of their sources, and how many rows or files were left out, by reason."""
-
-    candidates: list[Candidate] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
-
-    def leave_out(self, reason: str) -> None:
-        """Count one that does not go into the pack."""
-        self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
 
 def gather(sources: Sequence[Path], *, top: int, maximise: bool, packs: Sequence[Path]) -> Gathered:

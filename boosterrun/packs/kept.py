@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boosterrun.errors import BoosterrunError, PackError, UsageError
-from boosterrun.packs.candidates import Candidate, Gathered
+from boosterrun.packs.gathered import Candidate, Gathered
 from boosterrun.packs.names import printable
 from boosterrun.packs.pack import Acf, Pack
 from boosterrun.packs.reader import open_pack

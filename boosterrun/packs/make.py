@@ -13,8 +13,8 @@ from typing import Any
 
 from boosterrun.atomic import replacing
 from boosterrun.errors import PackError, UsageError
-from boosterrun.packs.candidates import Candidate
 from boosterrun.packs.catalog import pack_name
+from boosterrun.packs.gathered import Candidate
 from boosterrun.packs.manifest import MANIFEST_NAME, SCHEMA_VERSION, STAGES, filename_problem
 from boosterrun.packs.names import printable
 from boosterrun.packs.reader import open_pack

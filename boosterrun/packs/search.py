@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from boosterrun.errors import UsageError
-from boosterrun.packs.candidates import Candidate, Gathered
+from boosterrun.packs.gathered import Candidate, Gathered
 from boosterrun.packs.names import printable
 
 _SCORE = re.compile(r"(?:norm_)?score(?:_[0-9]+)?")

@@ -7,20 +7,13 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from boosterrun.atomic import replacing
 from boosterrun.errors import UsageError
+from boosterrun.verbs.parser import Parser
 
 FORMATS = ("html", "png", "svg", "md", "jsonl")
 FILENAMES = {"html": "report.html", "png": "s-curve.png", "svg": "s-curve.svg"}
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line like any other, instead of printing the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", f"See {self.prog} --help")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -67,7 +60,7 @@ def _write(root: Path, form: str, out: Path | None, shape: str | None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser("boosterrun report", description="Show the results below DIR to people.")
+    parser = Parser("boosterrun report", description="Show the results below DIR to people.")
     parser.add_argument("dir", metavar="DIR", type=Path, help="output folder of a sweep")
     parser.add_argument(
         "--format",

@@ -8,9 +8,9 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from boosterrun.errors import UsageError
+from boosterrun.verbs.parser import Parser
 
 if TYPE_CHECKING:
     from boosterrun.packs.fetch import Source
@@ -24,13 +24,6 @@ EPILOG = """\
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line like any other, instead of printing the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", f"See {self.prog} --help")
-
-
 def run(argv: Sequence[str]) -> int:
     """Do what ``argv`` (after ``pack``) says. Returns the exit code: 1 if a verification found something.
 
@@ -42,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         "boosterrun pack",
         description="Booster Packs: get, look at, check and make them.",
         epilog=EPILOG,
@@ -50,12 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(metavar="ACTION", required=True)
 
-    store = _Parser(add_help=False)
+    store = Parser(add_help=False)
     store.add_argument("--store", metavar="DIR", help="where fetched packs are kept (BOOSTERRUN_PACK_STORE)")
     store.add_argument(
         "--repository", metavar="OWNER/NAME", help="whose releases (BOOSTERRUN_PACK_REPOSITORY)"
     )
-    network = _Parser(add_help=False)
+    network = Parser(add_help=False)
     network.add_argument(
         "--base-url", metavar="URL", help="API of a mirror or GitHub Enterprise (BOOSTERRUN_PACK_BASE_URL)"
     )
