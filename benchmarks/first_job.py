@@ -43,7 +43,7 @@ def run_job(cfg, folder):
         log.close()
         os._exit(0)
     return {"status": "decided", "decision": "REJECTED:no_gain", "message": "", "error": None,
-            "job": {"id": cfg.acf.id}, "workload": {"name": cfg.workload.name}}
+            "job": {"id": cfg.acf.id}, "workload": {"name": cfg.workload.name}, "acf": None, "shapes": []}
 app.run_job = run_job
 sys.exit(cli.main(sys.argv[1:]))
 """

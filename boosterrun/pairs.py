@@ -9,7 +9,6 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from boosterrun import evidence
 from boosterrun.errors import UsageError
 
 FILENAME = "pairs.jsonl"
@@ -135,6 +134,8 @@ class Protocol:
 
     def unreachable(self, family: int) -> str | None:
         """Why no data at all could give KEPT among ``family`` comparisons, one sentence; None: some could."""
+        from boosterrun import evidence  # noqa: PLC0415 - NumPy: a sweep that times nothing starts without it
+
         needed = math.log(family / self.alpha)
         if self.method == "fixed" and self.trials < (least := math.ceil(needed / math.log(2))):
             return f"protocol.trials={self.trials} cannot decide {family} comparisons, {least} could"

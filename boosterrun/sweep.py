@@ -110,12 +110,17 @@ def earlier(config: DictConfig) -> resume.Earlier | None:
     return None if found.rewritten else found.result
 
 
+def looks_ahead(config: DictConfig) -> bool:
+    """Whether jobs to come may be built before their turn: else their configs need not be composed yet."""
+    from boosterrun import app  # noqa: PLC0415 - see run_job
+
+    return app.looks_ahead(config)
+
+
 def announce(config: DictConfig) -> bool:
     """Tell of a job to come, as :func:`run_job` will get it; False when there is no room for it now."""
     from boosterrun import app  # noqa: PLC0415 - see run_job
 
-    if not app.looks_ahead(config):
-        return False
     task = copy.copy(config)
     with open_dict(task):
         folder = Path(task.hydra.sweep.dir, task.hydra.sweep.subdir).absolute()
@@ -281,9 +286,11 @@ class PackSweeper(Sweeper):
         try:
             for number in range(len(jobs)):
                 told = max(told, number + 1)
-                while told < min(len(jobs), number + LOOK_AHEAD) and announce(config(told)):
-                    told += 1
                 job = config(number)
+                while looks_ahead(job) and told < min(len(jobs), number + LOOK_AHEAD):
+                    if not announce(config(told)):
+                        break
+                    told += 1
                 del composed[number]
                 if (stands := earlier(job)) is not None:
                     yield _completed(stands)
