@@ -7,20 +7,18 @@ compiler, a full disk) makes the result ``undecided`` with an error, and the swe
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import os
 import shutil
-import sys
 import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from boosterrun import __version__, canary, environment, gpu, interrupt, packs, record
+from boosterrun import canary, draft, environment, gpu, interrupt, packs, record
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
 from boosterrun.errors import BoosterrunError, UsageError
@@ -120,41 +118,7 @@ class _Job:
         self.folder = folder
         self.work = folder / WORK
         self.begun = time.monotonic()
-        workload = self.config.workload
-        self.result: dict[str, Any] = {
-            "schema_version": record.SCHEMA_VERSION,
-            "status": "undecided",
-            "decision": None,
-            "message": "",
-            "error": None,
-            "job": {
-                "id": self.config.acf.id,
-                "started_at": _now(),
-                "finished_at": _now(),
-                "seconds": 0.0,
-                "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-                "overrides": _overrides(),
-                "boosterrun_version": __version__,
-                "sweep_candidates": self.config.sweep.candidates,
-                "seed": self.config.seed,
-            },
-            "acf": None,
-            "pack": None,
-            "workload": {
-                "name": workload.name,
-                "adapter": workload.adapter,
-                "source": None,
-                "source_sha256": None,
-                "benchmark_command": [],
-            },
-            "objective": None,
-            "evidence": "timed",
-            "toolchain": None,
-            "environment": {},
-            "shapes": [],
-            "phases": {},
-            "config": cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)),
-        }
+        self.result = draft.blank(cfg, self.config)
 
     def judge(self) -> None:
         """Fill in the record step by step. Raises BoosterrunError when the candidate cannot be judged."""
@@ -171,18 +135,12 @@ class _Job:
         acf, controls = None, None
         if config.acf.id != SELF_TEST:
             pack = _pack(config)
-            result["pack"] = _pack_record(pack, before)
+            result["pack"] = draft.pack_block(pack, gpu.visible_device(os.environ))
             acf = pack.get(config.acf.id)
             if config.acf.sha256 not in (None, acf.sha256):
                 raise BoosterrunError(f"{acf.filename} changed since the sweep began", "Start a new sweep")
             controls = packs.materialise(pack.read(acf), acf.sha256)
-            result["acf"] = {
-                "id": acf.id,
-                "filename": acf.filename,
-                "sha256": acf.sha256,
-                "size_bytes": acf.size_bytes,
-                "compiler_stages": list(acf.compiler_stages),
-            }
+            result["acf"] = draft.acf_block(acf)
 
         result["workload"]["benchmark_command"] = adapter.benchmark_command(config)
         if source is not None:
@@ -190,7 +148,7 @@ class _Job:
             result["workload"]["source_sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
 
         toolchain = adapter.toolchain(config, os.environ)
-        result["toolchain"] = _toolchain_record(toolchain)
+        result["toolchain"] = draft.toolchain_block(toolchain)
         result["environment"]["canary"] = canary.recorded(config, toolchain, self.folder.parent)
         if result["pack"] is not None:
             _require_controls(_pack(config), toolchain)
@@ -199,6 +157,7 @@ class _Job:
         job = base.Job(config, acf, controls, self.folder, self.work, toolchain, config.gpu.arch)
         judgement = adapter.judge(job)
         result["environment"]["gpu"]["after"] = gpu.snapshot()
+        result["environment"]["gpu"]["stages"] = judgement.stages
         result["environment"]["versions"] = judgement.versions
         result["toolchain"]["framework"] = judgement.framework
         result.update(
@@ -218,16 +177,14 @@ class _Job:
     def write(self) -> None:
         """Write ``result.json``; on a full disk the job stays without one, and the merge lists it."""
         finished = time.monotonic()
-        self.result["job"].update(finished_at=_now(), seconds=round(finished - self.begun, 6))
+        self.result["job"].update(finished_at=draft.now(), seconds=round(finished - self.begun, 6))
         try:
             try:
                 record.write(self.result, self.folder)
-            except (
-                record.InvalidResult
-            ) as error:  # an error of ours: keep what can be told without its blocks
-                self.undecided(
-                    "internal_error", error.message, "Please report it", {"shapes": self.result["shapes"]}
-                )
+            except record.InvalidResult as error:
+                # An error of ours: the job keeps its reason, and its shapes as details.
+                details = {"shapes": self.result["shapes"]}
+                self.undecided("internal_error", error.message, "Please report it", details)
                 self.result.update(objective=None, shapes=[], phases={})
                 record.write(self.result, self.folder)
         except BoosterrunError as error:
@@ -261,46 +218,7 @@ def _require_controls(pack: packs.Pack, toolchain: base.Toolchain) -> None:
             compilers.require_cuda(compiler, pack.cuda_version)
 
 
-def _pack_record(pack: packs.Pack, snapshot: dict[str, Any]) -> dict[str, Any]:
-    supported = None
-    for device in snapshot["devices"][:1]:
-        supported = gpu.supported(pack.supported_gpus, device["name"], device["compute_capability"])
-    return {
-        "pack_id": pack.pack_id,
-        "display_name": pack.display_name,
-        "release_tag": pack.release_tag,
-        "catalog_version": pack.catalog_version,
-        "cuda_version": pack.cuda_version,
-        "controls_stage": pack.controls_stage,
-        "manifest_sha256": pack.manifest_sha256,
-        "location": str(pack.location),
-        "gpu_supported": supported,
-    }
-
-
-def _toolchain_record(toolchain: base.Toolchain) -> dict[str, Any]:
-    found = {"ptxas": toolchain.ptxas, "nvcc": toolchain.nvcc}
-    return {
-        "cuda_version": next((c.cuda_version for c in found.values() if c is not None), None),
-        **{
-            name: None if c is None else {"path": str(c.path), "version": c.version, "source": c.source}
-            for name, c in found.items()
-        },
-        "framework": None,
-    }
-
-
-def _overrides() -> list[str]:
-    from hydra.core.hydra_config import HydraConfig  # noqa: PLC0415 - a job may run outside Hydra in tests
-
-    return list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
-
-
 def _kind(error: BoosterrunError) -> str:
     """``BaselineFailed`` -> ``baseline_failed``."""
     name = type(error).__name__.removesuffix("Error") or "error"
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -6,7 +6,6 @@ missing driver or an unsupported query, and nothing here creates a CUDA context.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypedDict
@@ -53,8 +52,6 @@ DISTURBING = (
     "sw_thermal_slowdown",
     "thermal",
 )
-
-_CODE_NAMES = {"ampere": ("8.0", "8.6", "8.7"), "ada": ("8.9",), "hopper": ("9.0",)}
 
 
 class Light(TypedDict):
@@ -272,52 +269,21 @@ def disturbance(
     return None
 
 
-def _capability_matches(name: str, capability: str) -> bool | None:
-    """Compare ``sm_90a``, ``sm_100+`` or a code name with a capability; None if ``name`` is neither."""
-    if name in _CODE_NAMES:
-        return capability in _CODE_NAMES[name]
-    match = re.fullmatch(r"(?:sm|compute)_?(\d+)(\d)([af]?)(\+?)", name)
-    if match is None:
-        return None
-    wanted = (int(match[1]), int(match[2]))
-    major, _, minor = capability.partition(".")
-    have = (int(major), int(minor))
-    if match[4]:
-        return have >= wanted
-    if match[3] == "f":  # family: later minor versions of the same major one
-        return have[0] == wanted[0] and have >= wanted
-    return have == wanted
+def vitals(device: int | str = 0) -> dict[str, Any] | None:
+    """Return how a device is doing, small enough to be kept for each stage; None without a GPU. Never raises.
 
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", text.lower())
-
-
-def supported(names: Sequence[str], device: str | None, compute_capability: str | None) -> bool | None:
-    """Say whether a pack's ``supported_gpus`` include a device; None if that cannot be known.
-
-    Args:
-        names: ``ALL``, product names (``B200``: a whole word of the device's name, so ``H20`` is not an
-            H200), targets (``sm_90a``, ``sm_100f``, ``sm_100+``) or the code names Ampere, Ada and Hopper,
-            in any case.
-        device: NVML's name, e.g. ``NVIDIA H100 80GB HBM3``.
-        compute_capability: e.g. ``9.0``.
+    Clocks in MHz, power in W, temperature in degrees C, time counters in ns since the driver was loaded.
     """
-    unknown = not names
-    for raw in names:
-        name = raw.strip().lower()
-        if name in {"all", "any", "*"}:
-            return True
-        by_capability = _capability_matches(name, compute_capability or "0.0")
-        if by_capability is not None:
-            if compute_capability is None:
-                unknown = True
-            elif by_capability:
-                return True
-        elif device is None:
-            unknown = True
-        else:
-            have, wanted = _words(device), _words(name)
-            if wanted and any(have[i : i + len(wanted)] == wanted for i in range(len(have))):
-                return True
-    return None if unknown else False
+    nvml, _ = _nvml()
+    handle = None if nvml is None else _handle(nvml, device)
+    if handle is None:
+        return None
+    return {
+        "sm_mhz": _ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+        "memory_mhz": _ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        "power_w": _milli(_ask(nvml.nvmlDeviceGetPowerUsage, handle)),
+        "power_limit_w": _milli(_ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+        "temperature_c": _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+        "reasons": reason_names(_reasons(nvml, handle)),
+        "counters_ns": _counters(nvml, handle, _LIGHT_FIELDS),
+    }

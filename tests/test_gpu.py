@@ -100,11 +100,16 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *h, u32 *n, struct proc *p) {
 SCRIPT = """
 import json, sys, pathlib
 from boosterrun import gpu
+from boosterrun.measure.watch import Stages
 settings = pathlib.Path(sys.argv[1])
 out = []
-for text in json.loads(sys.argv[2]):
+stages = Stages()
+for number, text in enumerate(json.loads(sys.argv[2])):
     settings.write_text(text)
     out.append({"full": gpu.snapshot(), "light": gpu.light("ab12"), "other": gpu.snapshot(["GPU-9", 0])})
+    stages.passed("pairs", number, {"uuid": "ab12"})
+    stages.passed("check", number, None)
+    out[-1]["stages"] = list(stages.readings)
 print(json.dumps(out, allow_nan=False))
 """
 
@@ -166,6 +171,23 @@ def test_an_idle_device_is_described_in_full(library: Path, tmp_path: Path) -> N
     }
     assert found["other"]["error"] == "NVML cannot open device GPU-9"
     assert [device["index"] for device in found["other"]["devices"]] == [0]
+
+
+def test_each_stage_has_the_vitals_before_and_after_it(library: Path, tmp_path: Path) -> None:
+    found = ask(library, tmp_path, "", "reasons 4\nfail:Power 1")
+    first, second = found[-1]["stages"]
+    assert first == {"stage": "pairs", "session": 0, "before": None, "after": first["after"]}
+    assert first["after"] == {
+        "sm_mhz": 345,
+        "memory_mhz": 3201,
+        "power_w": 80.867,
+        "power_limit_w": 700.0,
+        "temperature_c": 30,
+        "reasons": ["gpu_idle"],
+        "counters_ns": first["after"]["counters_ns"],
+    }
+    assert (second["session"], second["before"]) == (1, first["after"])
+    assert second["after"]["reasons"] == ["sw_power_cap"]
 
 
 def test_a_driver_that_tells_nothing_gives_nulls(library: Path, tmp_path: Path) -> None:
@@ -245,36 +267,3 @@ def test_reason_bits_have_names() -> None:
     assert gpu.reason_names(None) is None
     assert gpu.reason_names(0) == []
     assert gpu.reason_names(0x4 | 0x40 | 0x400) == ["sw_power_cap", "hw_thermal_slowdown", "0x400"]
-
-
-@pytest.mark.parametrize(
-    ("names", "device", "capability", "expected"),
-    [
-        (["ALL"], None, None, True),
-        (["B200", "all"], "NVIDIA H200", "9.0", True),
-        (["H200"], "NVIDIA H200", "9.0", True),
-        (["h100"], "NVIDIA H100 80GB HBM3", "9.0", True),
-        (["H100 PCIe"], "NVIDIA H100 80GB HBM3", "9.0", False),
-        (["NVIDIA B200"], "NVIDIA B200", "10.0", True),
-        (["H20"], "NVIDIA H200", "9.0", False),
-        (["H200"], "NVIDIA GH200 480GB", "9.0", False),
-        (["B200"], "NVIDIA GB200", "10.0", False),
-        (["B200"], "NVIDIA H200", "9.0", False),
-        (["sm_90a"], "NVIDIA H200", "9.0", True),
-        (["sm_100+"], "NVIDIA H200", "9.0", False),
-        (["sm_100+"], "NVIDIA RTX", "12.0", True),
-        (["sm_100f"], "NVIDIA B300", "10.3", True),
-        (["sm_100"], "NVIDIA B300", "10.3", False),
-        (["sm_89"], None, "8.9", True),
-        (["Hopper"], "NVIDIA H200", "9.0", True),
-        (["sm_90"], "NVIDIA H200", None, None),
-        (["B200"], None, "9.0", None),
-        (["B200", "sm_90"], None, "9.0", True),
-        ([], "NVIDIA H200", "9.0", None),
-        (["???"], "NVIDIA H200", "9.0", False),
-    ],
-)
-def test_supported_gpus(
-    names: list[str], device: str | None, capability: str | None, expected: bool | None
-) -> None:
-    assert gpu.supported(names, device, capability) is expected

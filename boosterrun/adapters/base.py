@@ -50,7 +50,10 @@ class Job:
 
 @dataclass
 class Judgement:
-    """What a judge found: the decision over all shapes, and each shape's record (schema/result-v1.json)."""
+    """What a judge found: the decision over all shapes, and each shape's record (schema/result-v1.json).
+
+    ``stages``: how the GPU did before and after each stage of each session (:func:`boosterrun.gpu.vitals`).
+    """
 
     decision: str
     message: str
@@ -59,6 +62,7 @@ class Judgement:
     phases: dict[str, float] = field(default_factory=dict)
     framework: dict[str, str | None] | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    stages: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Adapter(Protocol):

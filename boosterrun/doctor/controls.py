@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from boosterrun import gpu
 from boosterrun.doctor import device
 from boosterrun.doctor.finding import Finding, failure, passed, warning
 from boosterrun.doctor.setup import Setup
+from boosterrun.packs.support import supported
 
 _NO_NVVM = {"ptxas", "triton", "helion"}
 _FIRST_NVCC_STAGE = (10, 0)
@@ -19,7 +19,7 @@ def card(setup: Setup) -> Iterator[Finding]:
     if pack is None or found is None or setup.needs.gpu is False:
         return
     names = ", ".join(pack.supported_gpus) or "no card"
-    match gpu.supported(pack.supported_gpus, found["name"], found["compute_capability"]):
+    match supported(pack.supported_gpus, found["name"], found["compute_capability"]):
         case True:
             yield passed("pack and GPU", f"{pack.display_name} is for {names}")
         case False:

@@ -24,7 +24,7 @@ from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.sessions import OpenSide, Sides, Sources
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
-from boosterrun.measure.watch import Watch
+from boosterrun.measure.watch import Stages, Watch
 from boosterrun.pairs import FILENAME, Protocol
 from boosterrun.record import KEPT, rejected
 
@@ -78,6 +78,8 @@ class Engine:
         self.sides = Sides(sources, job.work, config.protocol.confirm_sessions)
         self.phases: dict[str, float] = {}
         self.hello: Hello | None = None
+        self.stages = Stages()
+        self._number = 0
 
     def judge(self) -> Judgement:
         """Run the whole procedure. Raises RunError (BaselineFailed) when no candidate is at fault."""
@@ -107,12 +109,13 @@ class Engine:
     @contextlib.contextmanager
     def _session(self, number: int, first: Trial) -> Iterator[_Session]:
         """Two processes with fresh folders, the screen's baseline excepted; nothing of them is left."""
+        self._number = number
         baseline, candidate = self.sides.take(number, self.hello)
         try:
             self.sides.go_ahead(number, first, self.hello)
             with self._phase("start"):
                 hello = _both(baseline.start, candidate.start)
-            self.hello = hello[1]
+                self.hello = hello[1]
             yield _Session(number, baseline, candidate, Watch(hello), self.sides.lent(number))
         finally:
             _both(baseline.close, candidate.close)
@@ -125,6 +128,7 @@ class Engine:
             yield
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - begin
+            self.stages.passed(name, self._number, self.hello.device if self.hello else None)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -282,6 +286,7 @@ class Engine:
             objective={"metric": METRIC, "unit": UNIT, "better": "lower", "tie_breakers": []},
             phases={name: round(seconds, 6) for name, seconds in self.phases.items()},
             versions=versions,
+            stages=self.stages.readings,
         )
 
 

@@ -1,8 +1,9 @@
-"""Watch the GPU between two moments: was the pair disturbed from outside?"""
+"""Watch the GPU: was a pair disturbed from outside, and how did the card do from stage to stage?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from boosterrun import gpu
 from boosterrun.measure.api import Hello
@@ -14,7 +15,7 @@ class Watch:
     def __init__(self, sides: Sequence[Hello]) -> None:
         self._pids = [h.pid for h in sides if h.pid is not None]
         device = next((h.device for h in sides if h.device), None)
-        self._device: int | str | None = None if device is None else device.get("uuid", device.get("index"))
+        self._device = _named(device)
         self._before: gpu.Light | None = None
 
     def __call__(self) -> str | None:
@@ -23,3 +24,23 @@ class Watch:
             return None
         before, self._before = self._before, gpu.light(self._device)
         return gpu.disturbance(before, self._before, self._pids)
+
+
+class Stages:
+    """How the GPU did before and after each stage; where one ends, the next begins, with one reading."""
+
+    def __init__(self) -> None:
+        self.readings: list[dict[str, Any]] = []
+        self._last: dict[str, Any] | None = None
+
+    def passed(self, stage: str, session: int, device: Mapping[str, Any] | None) -> None:
+        """Take a reading at the end of a stage; nothing happens without a GPU."""
+        name = _named(device)
+        if name is None:
+            return
+        before, self._last = self._last, gpu.vitals(name)
+        self.readings.append({"stage": stage, "session": session, "before": before, "after": self._last})
+
+
+def _named(device: Mapping[str, Any] | None) -> int | str | None:
+    return None if device is None else device.get("uuid", device.get("index"))

@@ -11,12 +11,13 @@ from boosterrun import gpu, toolchain
 from boosterrun.errors import ToolchainError
 from boosterrun.packs.names import printable
 from boosterrun.packs.pack import Pack
+from boosterrun.packs.support import supported
 
 
 def gpu_warning(pack: Pack, devices: Sequence[Mapping[str, Any]]) -> str | None:
     """One sentence if the first of ``devices`` (of gpu.snapshot) is none that the pack is for."""
     for device in devices[:1]:
-        if gpu.supported(pack.supported_gpus, device["name"], device["compute_capability"]) is False:
+        if supported(pack.supported_gpus, device["name"], device["compute_capability"]) is False:
             names = printable(", ".join(pack.supported_gpus))
             return (
                 f"pack '{printable(pack.display_name)}' is for {names}, and here is {device['name']}: "
