@@ -103,6 +103,12 @@ def _compare(argv: Sequence[str]) -> int:
     return compare.run(argv)
 
 
+def _ship(argv: Sequence[str]) -> int:
+    from boosterrun.verbs import ship  # noqa: PLC0415
+
+    return ship.run(argv)
+
+
 def _plan(argv: Sequence[str]) -> int:
     from boosterrun.hydra_ext import preview  # noqa: PLC0415
 
@@ -115,6 +121,7 @@ VERBS = {
     "collect": Verb("merge the results of one or many sweeps into one CSV: collect DIR...", _collect),
     "report": Verb("show the results of a sweep to people: report DIR", _report),
     "compare": Verb("say what changed between two sweeps: compare DIR_A DIR_B", _compare),
+    "ship": Verb("measure what was kept once more, and write what reappears: ship DIR -o kept/", _ship),
     "pack": Verb("get, look at, check and make packs: pack list|show|fetch|verify|make", _pack),
     "canary": Verb("see that ACFs reach the compiler of a workload: canary workload=NAME", _canary),
     "doctor": Verb("say what is in the way of a run on this machine: doctor workload=NAME", _doctor),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,8 +68,8 @@ def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
     return f"[{number:>{width}}/{jobs}] {name}{when}: {message}"
 
 
-def table(kept: Sequence[Row], judged: int) -> list[str]:
-    """The kept candidates of ``judged`` decided jobs, the best first, and what to do next."""
+def table(kept: Sequence[Row], judged: int, folder: Path) -> list[str]:
+    """The kept candidates of ``judged`` decided jobs in ``folder``, best first, and what to do next."""
     if not judged:
         return []
     best = sorted(kept, key=lambda row: -row.gain)
@@ -78,7 +79,7 @@ def table(kept: Sequence[Row], judged: int) -> list[str]:
     ]
     if len(best) > _SHOWN:
         lines.append(f"  and {len(best) - _SHOWN} more, see the log")
-    return [*(["kept, by gain:"] if lines else []), *lines, f"next: {_advice(best)}"]
+    return [*(["kept, by gain:"] if lines else []), *lines, f"next: {_advice(best, folder)}"]
 
 
 def _interval(row: Row) -> str:
@@ -87,14 +88,15 @@ def _interval(row: Row) -> str:
     return f"  repeated: {percent(row.interval[0])} to {percent(row.interval[1])}"
 
 
-def _advice(best: Sequence[Row]) -> str:
+def _advice(best: Sequence[Row], folder: Path) -> str:
     if not best:
         return "no ACF of this sweep helps this workload; search for one made for it with CompileIQ"
-    ids = ",".join(dict.fromkeys(row.acf for row in best[:3]))
     if best[0].evidence == "static":
+        ids = ",".join(dict.fromkeys(row.acf for row in best[:3]))
         return f"nothing was timed; time the winners on a GPU with a timed workload: -m acf={ids}"
     if best[0].protocol != _SHIP:
-        return f"before shipping, confirm on every shape: the same command with acf={ids} protocol={_SHIP}"
+        command = shlex.join(["boosterrun", "ship", str(folder), "-o", "kept"])
+        return f"before shipping, measure what was kept once more, on every shape: {command}"
     return "ship the best; measure again when the compiler, the kernel or the GPU changes"
 
 
@@ -115,7 +117,7 @@ def merge(folder: Path, kept: Sequence[Row] = (), judged: int = 0, *, report: bo
         )
     if merged.invalid:
         sys.stdout.write(f"{merged.invalid:>6}  without a valid result: {merged.rejects}\n")
-    for line in table(kept, judged):
+    for line in table(kept, judged, folder):
         sys.stdout.write(f"{line}\n")
     if report:
         from boosterrun.report import after_sweep  # noqa: PLC0415 - see above

@@ -98,19 +98,19 @@ def test_a_pipe_gets_plain_lines_and_flags_say_more_or_less(tmp_path: Path) -> N
 
 def test_the_table_is_sorted_and_says_what_to_do_next() -> None:
     kept = summary.rows(result(timed("a"), timed("b") | {"gain": 0.2, "interval": None}, evidence="timed"))
-    lines = summary.table(kept, judged=5)
+    lines = summary.table(kept, 5, Path("out it"))
     assert lines[0] == "kept, by gain:"
     assert lines[1].split()[0] == "+20.00%"
     assert "repeated" not in lines[1]
     assert "repeated: +7.10% to +7.48%" in lines[2]
-    assert "protocol=ship" in lines[-1]
-    assert summary.table([], judged=3) == [
+    assert lines[-1].endswith("once more, on every shape: boosterrun ship 'out it' -o kept")
+    assert summary.table([], 3, Path("out")) == [
         "next: no ACF of this sweep helps this workload; search for one made for it with CompileIQ"
     ]
-    assert summary.table([], judged=0) == []
+    assert summary.table([], 0, Path("out")) == []
     static = summary.rows(result(shape(), evidence="static"))
-    assert "nothing was timed" in summary.table(static, 1)[-1]
-    many = summary.table(kept * 15, 30)
+    assert "nothing was timed" in summary.table(static, 1, Path("out"))[-1]
+    many = summary.table(kept * 15, 30, Path("out"))
     assert many[-2] == "  and 10 more, see the log"
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
-from boosterrun.report.jobs import Job
+from boosterrun.report.jobs import Job, visible
 from boosterrun.report.model import Report
-
-_SHOWN = 8
 
 
 def next_steps(report: Report) -> list[tuple[str, str]]:
@@ -50,9 +49,8 @@ def next_steps(report: Report) -> list[tuple[str, str]]:
 
 
 def _again(kept: list[Job]) -> str:
-    """The command that measures the kept candidates of the first one's workload again."""
-    same = [job for job in kept if (job.workload, job.overrides) == (kept[0].workload, kept[0].overrides)]
-    names = ",".join(dict.fromkeys(job.candidate for job in same[:_SHOWN]))
-    overrides = kept[0].rows[0].details.get("again", [])
-    rest = [o for o in overrides if not o.startswith(("acf=", "protocol="))]
-    return shlex.join(["boosterrun", "-m", f"acf={names}", *rest, "protocol=ship"])
+    """The command that measures again what the first one's sweep kept."""
+    folder = Path(kept[0].where).parent.parent
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    return shlex.join(["boosterrun", "ship", visible(str(folder)), "-o", "kept"])
