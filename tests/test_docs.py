@@ -229,6 +229,17 @@ def test_what_a_section_shows_works(key: str, tmp_path: Path) -> None:
             play(stage, command)
 
 
+def test_the_script_of_the_tutorial_hands_on_the_acf(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, SECTIONS["tutorial.md: A benchmark script that you have"])
+    with prepared(stage):
+        said = stage.run("boosterrun experiment=bench acf=01-sample_1-12d486f9268b protocol=quick")
+    assert "REJECTED:" in said or "KEPT" in said
+    flags = (tmp_path / ".bin/nvcc.log").read_text().splitlines()
+    given = [line for line in flags if re.fullmatch(r"flags: -Xptxas --apply-controls=/\S+\.acf", line)]
+    assert given
+    assert flags.count("flags: ") == len(given)
+
+
 @pytest.mark.parametrize("key", SECTIONS)
 def test_every_block_says_what_it_is(key: str, tmp_path: Path) -> None:
     for block in SECTIONS[key].blocks:
