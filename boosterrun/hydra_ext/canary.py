@@ -6,9 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import hydra
-from hydra.core.plugins import Plugins
-from hydra.core.utils import setup_globals
+from boosterrun.hydra_ext.setup import set_up
 
 
 def run(argv: Sequence[str]) -> int:
@@ -16,16 +14,10 @@ def run(argv: Sequence[str]) -> int:
 
     Raises CanaryError when an ACF does not reach a compiler, and BoosterrunError for bad input.
     """
-    if hydra.__version__.startswith("1.3."):
-        hydra.version.setbase("1.3")
-    Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
+    set_up()
+    from boosterrun import app, canary  # noqa: PLC0415
+    from boosterrun.hydra_ext import arguments, plan  # noqa: PLC0415
 
-    from boosterrun import app, canary, sweep  # noqa: PLC0415
-    from boosterrun.hydra_ext import arguments, plan, search  # noqa: PLC0415
-
-    search.register_sources()
-    sweep.register()
-    setup_globals()
     planned = plan.make(arguments.parse(argv))
     for config in planned.configs:
         if planned.pack.acfs:  # any will do: it is the pack that must suit the compiler

@@ -7,15 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import hydra
-from hydra.core.plugins import Plugins
-from hydra.core.utils import setup_globals
-
 from boosterrun.doctor import examine
 from boosterrun.doctor.finding import Finding, Status, failure, passed, worst
 from boosterrun.doctor.setup import Setup
 from boosterrun.errors import BoosterrunError
 from boosterrun.hydra_ext.arguments import Arguments
+from boosterrun.hydra_ext.setup import set_up
 from boosterrun.verbs.parser import Parser
 
 _ABOUT = """Say whether this machine is ready for a run, with a fix for whatever is not: the same overrides as
@@ -34,16 +31,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.epilog = "Anything else is an override or a flag of a run: workload=triton pack=./my-pack"
     options, rest = parser.parse_known_args(argv)
-    if hydra.__version__.startswith("1.3."):
-        hydra.version.setbase("1.3")
-    Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
+    set_up()
+    from boosterrun.hydra_ext import arguments  # noqa: PLC0415
 
-    from boosterrun import sweep  # noqa: PLC0415
-    from boosterrun.hydra_ext import arguments, search  # noqa: PLC0415
-
-    search.register_sources()
-    sweep.register()
-    setup_globals()
     composed, setups = _compose(arguments.parse(rest))
     found = [finding for setup in setups for finding in examine(setup)]
     findings = list(dict.fromkeys([*composed, *found]))  # of several configs, most findings are the same

@@ -14,8 +14,6 @@ import hydra
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
-from hydra.core.utils import setup_globals
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
@@ -23,6 +21,7 @@ from boosterrun import __version__, interrupt, progress
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
+from boosterrun.hydra_ext.setup import set_up
 
 
 def run(argv: Sequence[str], verbs: Mapping[str, str] | None = None) -> int:
@@ -33,16 +32,9 @@ def run(argv: Sequence[str], verbs: Mapping[str, str] | None = None) -> int:
     if "--version" in argv:
         sys.stdout.write(f"boosterrun {__version__} (hydra-core {hydra.__version__})\n")
         return 0
-    if hydra.__version__.startswith("1.3."):  # 1.4 has no other defaults than these, and warns
-        hydra.version.setbase("1.3")
-    Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
+    set_up()
+    from boosterrun.hydra_ext import plan  # noqa: PLC0415
 
-    from boosterrun import sweep  # noqa: PLC0415
-    from boosterrun.hydra_ext import plan, search  # noqa: PLC0415
-
-    search.register_sources()
-    sweep.register()
-    setup_globals()
     if "--shell-completion" in argv or "-sc" in argv:
         return _complete(argv)
     parsed = command_line.parse(argv)

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.core.plugins import Plugins
-from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 
 from boosterrun.errors import UsageError
 from boosterrun.estimate import Estimate, duration, estimate
 from boosterrun.hydra_ext import arguments
 from boosterrun.hydra_ext.remembered import command as remembered
+from boosterrun.hydra_ext.setup import set_up
 
 _ABOUT = """usage: boosterrun plan [-m] [OVERRIDE...]
        boosterrun plan DIR [OVERRIDE...]      what `boosterrun resume DIR` would do
@@ -46,16 +44,10 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if argv and not argv[0].startswith("-") and "=" not in argv[0]:
         argv = remembered(argv[0], argv[1:])
-    if hydra.__version__.startswith("1.3."):
-        hydra.version.setbase("1.3")
-    Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
+    set_up()
+    from boosterrun import app  # noqa: PLC0415
+    from boosterrun.hydra_ext import plan  # noqa: PLC0415
 
-    from boosterrun import app, sweep  # noqa: PLC0415
-    from boosterrun.hydra_ext import plan, search  # noqa: PLC0415
-
-    search.register_sources()
-    sweep.register()
-    setup_globals()
     parsed = arguments.parse(argv)
     if parsed.flags.cfg or parsed.flags.info:
         raise UsageError("plan takes the overrides of a run", "See boosterrun plan --help")
