@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import hashlib
 import os
 import platform
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from boosterrun import process
+from boosterrun.digest import sha256_if_there
 from boosterrun.errors import RunError
 
 PACKAGES = (
@@ -151,14 +151,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _sha256(path: Path) -> str | None:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
 @functools.lru_cache(maxsize=8)
 def _experiment(paths: tuple[Path, ...], cwd: Path) -> dict[str, Any]:
     folder = paths[0].parent if paths else cwd
@@ -175,5 +167,5 @@ def _experiment(paths: tuple[Path, ...], cwd: Path) -> dict[str, Any]:
     return {
         "git_commit": commit,
         "git_dirty": dirty,
-        "files": [{"path": str(path), "sha256": _sha256(path)} for path in paths],
+        "files": [{"path": str(path), "sha256": sha256_if_there(path)} for path in paths],
     }

@@ -6,7 +6,6 @@ names the controls that ptxas was given, and its own version.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 from boosterrun import cubin, fatbin, resources
 from boosterrun.cubin import Cubin, applied_controls
+from boosterrun.digest import sha256_if_there
 from boosterrun.errors import RunError
 from boosterrun.measure.api import Built
 from boosterrun.measure.trial import Application
@@ -68,7 +68,9 @@ def read(built: Built, compiler: Compiler | None) -> list[Code]:
     for name in built.artifacts:
         path = Path(name)
         if path.suffix == ".cubin":
-            found.append(Code(name, cubin.read(path), _sha256(path.with_suffix(".ptx")), facts.get(name, {})))
+            found.append(
+                Code(name, cubin.read(path), sha256_if_there(path.with_suffix(".ptx")), facts.get(name, {}))
+            )
             continue
         tool = fatbin.find_cuobjdump(compiler.path if compiler is not None else None)
         for number, data in enumerate(fatbin.cubins(path, tool), 1):
@@ -222,11 +224,3 @@ def _metrics(code: Code) -> dict[str, dict[str, float | None]]:
         for metrics in measured.values():
             metrics["shared_bytes"] = float(code.facts["shared_bytes"])
     return measured
-
-
-def _sha256(path: Path) -> str | None:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import requests
 
+from boosterrun.digest import sha256_of
 from boosterrun.errors import PackError
 from boosterrun.packs.http import Client, NotFoundError, TooLargeError, TransientError
 
@@ -38,7 +38,7 @@ class Download:
         resumed = self._offset() > 0
         try:
             self._client.insist(what, lambda: self._attempt(what, size, progress))
-            if self._sha256() != sha256 and resumed:
+            if sha256_of(self._partial) != sha256 and resumed:
                 # What was there may have been another file's beginning.
                 self.discard()
                 self._client.insist(what, lambda: self._attempt(what, size, progress))
@@ -49,7 +49,7 @@ class Download:
             raise PackError(
                 f"{what}: is larger than the {size} bytes of the catalog", "Tell its maker"
             ) from None
-        if self._sha256() != sha256:
+        if sha256_of(self._partial) != sha256:
             self.discard()
             raise PackError(f"{what}: has another SHA-256 than the catalog says", "Tell its maker")
 
@@ -102,10 +102,6 @@ class Download:
             return self._partial.stat().st_size
         except FileNotFoundError:
             return 0
-
-    def _sha256(self) -> str:
-        with self._partial.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def bar(name: str) -> Progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boosterrun.config import SHIPPED
+from boosterrun.digest import sha256_of
 from boosterrun.errors import PackError, ToolchainError, UsageError
 from boosterrun.packs.catalog import minor, pack_name
 from boosterrun.packs.library import REPOSITORY, Library, Stored, default_root
@@ -132,8 +132,7 @@ def _absent(wish: Wish, library: Library, others: list[Stored], pack: Mapping[st
 
 def _check_pin(path: Path, sha256: str) -> None:
     try:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        found = sha256_of(path)
     except IsADirectoryError:
         raise UsageError(
             f"{path} is a folder, and pack.sha256 is for a zip", "Leave pack.sha256 out"

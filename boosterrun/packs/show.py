@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from boosterrun.digest import sha256_of
 from boosterrun.packs.catalog import pack_name
 from boosterrun.packs.library import Stored
 from boosterrun.packs.names import printable
@@ -32,7 +31,7 @@ def describe(pack: Pack) -> str:
         ("validation", _texts(manifest.validation_summary if manifest else "")),
         ("notice", _texts(pack.notice or "")),
         ("file", [str(pack.location)]),
-        ("SHA-256", [_sha256(pack.location)] if pack.location.is_file() else []),
+        ("SHA-256", [sha256_of(pack.location)] if pack.location.is_file() else []),
     ]
     for label, texts in facts:
         for index, text in enumerate(texts):
@@ -106,8 +105,3 @@ def _texts(value: Any, key: str = "") -> Iterator[str]:
 def _line(text: str) -> str:
     """What came from elsewhere must not steer the terminal."""
     return printable(text, 1000)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
