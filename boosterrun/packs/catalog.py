@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boosterrun.errors import PackError
-from boosterrun.packs.manifest import SCHEMA_VERSION, conforms, load_json
+from boosterrun.packs.manifest import known
 from boosterrun.packs.names import printable
 from boosterrun.packs.pack import Pack
 from boosterrun.packs.report import Report, stop
@@ -76,17 +76,9 @@ def parse_catalog(data: bytes, where: str) -> Catalog:
 
 def check_catalog(data: bytes, where: str, report: Report) -> Catalog | None:
     """Return the catalog, after handing every problem of ``data`` to ``report``; None if it is of no use."""
-    try:
-        document = load_json(data, where)
-    except PackError as unreadable:
-        report(unreadable)
-        return None
-    version = document.get("schema_version")
-    if isinstance(version, int) and version != SCHEMA_VERSION:
-        problem = f"$.schema_version is {printable(str(version))}, and only {SCHEMA_VERSION} is known"
-        report(PackError(f"{where}: {problem}", "Use a newer boosterrun, or an older release"))
-        return None
-    if not conforms(document, "pack-catalog.json", where, report):
+    advice = "Use a newer boosterrun, or an older release"
+    document = known(data, where, "pack-catalog.json", advice, report)
+    if document is None:
         return None
     for key in ("pack_id", "artifact_name"):
         values = [entry[key] for entry in document["packs"]]

@@ -70,8 +70,11 @@ def parse(data: bytes, where: str) -> Manifest:
     return manifest
 
 
-def check(data: bytes, where: str, report: Report) -> Manifest | None:
-    """Return the manifest, after handing every problem of ``data`` to ``report``; None if it is of no use."""
+def known(data: bytes, where: str, schema: str, advice: str, report: Report) -> dict[str, Any] | None:
+    """Return the JSON document in ``data`` if it is of the version that we know and follows ``schema``.
+
+    ``advice`` is for a document of another version. Hands every problem to ``report``; then returns None.
+    """
     try:
         document = load_json(data, where)
     except PackError as unreadable:
@@ -80,9 +83,16 @@ def check(data: bytes, where: str, report: Report) -> Manifest | None:
     version = document.get("schema_version")
     if isinstance(version, int) and version != SCHEMA_VERSION:
         problem = f"$.schema_version is {printable(str(version))}, and only {SCHEMA_VERSION} is known"
-        report(PackError(f"{where}: {problem}", "Use a newer boosterrun, or an older release of the pack"))
+        report(PackError(f"{where}: {problem}", advice))
         return None
-    if not conforms(document, "pack-manifest.json", where, report):
+    return document if conforms(document, schema, where, report) else None
+
+
+def check(data: bytes, where: str, report: Report) -> Manifest | None:
+    """Return the manifest, after handing every problem of ``data`` to ``report``; None if it is of no use."""
+    advice = "Use a newer boosterrun, or an older release of the pack"
+    document = known(data, where, "pack-manifest.json", advice, report)
+    if document is None:
         return None
     _check_names(document, where, report)
     return Manifest(
