@@ -156,11 +156,7 @@ class Flashinfer(ResidentAdapter):
             words = "no kernel was built from source: those of cuDNN, trtllm-gen, CuTe-DSL and Triton"
             return Application("not_applicable", None, f"{words} never see nvcc's flags")
         found = proof.prove(codes[0], codes[1], job.controls, compiler, self.remedies)
-        ignored = self.ignored()
-        if not ignored:
-            return found
-        detail = f"{found.detail}; ignored from the shell: {', '.join(ignored)}"
-        return Application(found.applied, found.code_identical, detail, found.kernels)
+        return found.noting(self.ignored())
 
 
 def _version() -> str | None:

@@ -198,11 +198,7 @@ class Nvcc:
             if part is not None:
                 words = f"a part of {part} was compiled without controls: relocatable code from elsewhere"
                 return Application("not_applied", None, words, found.kernels)
-        ignored = self.ignored()
-        if not ignored:
-            return found
-        detail = f"{found.detail}; ignored from the shell: {', '.join(ignored)}"
-        return Application(found.applied, found.code_identical, detail, found.kernels)
+        return found.noting(self.ignored())
 
 
 def _workload(config: Config) -> NvccWorkload:

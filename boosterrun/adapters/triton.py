@@ -118,11 +118,7 @@ class Triton(ResidentAdapter):
         compiler = job.toolchain.ptxas
         codes = [proof.read(built, compiler) for built in (baseline, candidate)]
         found = proof.prove(codes[0], codes[1], job.controls, compiler, self.remedies)
-        ignored = self.ignored()
-        if not ignored:
-            return found
-        detail = f"{found.detail}; ignored from the shell: {', '.join(ignored)}"
-        return Application(found.applied, found.code_identical, detail, found.kernels)
+        return found.noting(self.ignored())
 
 
 def _version() -> str | None:

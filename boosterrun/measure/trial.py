@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from boosterrun.decide import Decider
@@ -25,6 +26,12 @@ class Application:
     code_identical: bool | None = None
     detail: str = ""
     kernels: list[dict[str, Any]] = field(default_factory=list)
+
+    def noting(self, ignored: Sequence[str]) -> Application:
+        """The same, with the names of the shell's variables that no side got to see."""
+        if not ignored:
+            return self
+        return replace(self, detail=f"{self.detail}; ignored from the shell: {', '.join(ignored)}")
 
 
 class Rejected(Exception):  # noqa: N818 - a verdict, not an error
