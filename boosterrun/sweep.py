@@ -166,11 +166,6 @@ def _values(override: Override, loader: ConfigLoader) -> list[str]:
     raise UsageError(f"'{override.input_line}' is an empty sweep", "Give at least one value")
 
 
-def pack_source(loader: ConfigLoader) -> PackSource | None:
-    """The source of the ACFs, if any (a sweep may run on other configs)."""
-    return next((source for source in loader.get_sources() if isinstance(source, PackSource)), None)
-
-
 def acf_ids(jobs: Sequence[Mapping[str, str]], loader: ConfigLoader, default: str = NONE) -> list[str]:
     """The id of each job's ACF, which may be given by its filename; ``default`` where the job names none."""
     source = next((source for source in loader.get_sources() if isinstance(source, PackSource)), None)

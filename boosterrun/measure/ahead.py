@@ -13,10 +13,9 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from boosterrun.measure.api import Built, Checked, Hello, Samples, Side, SideSpec
+from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideSpec
 
 # A build may take this many cores for itself: the compiler, and what its framework does beside it.
 _CORES = 4
@@ -104,7 +103,7 @@ class Batches:
         return self._open and held < most
 
 
-class EarlySide:
+class EarlySide(Closing):
     """A side that starts and builds its first shape in the background from the moment it is made.
 
     ``make`` makes the side, not started. See :class:`boosterrun.measure.api.Side` for the methods.
@@ -173,14 +172,6 @@ class EarlySide:
             self._side.abort()
             self._thread.join(_PATIENCE)
         self._side.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 _waiting: set[EarlySide] = set()

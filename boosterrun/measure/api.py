@@ -125,6 +125,22 @@ class SideFailed(Exception):  # noqa: N818 - a result about a side, not an error
         return f"{self.side}: {self.kind}: {self.message}"
 
 
+class Closing:
+    """A side that ends with its ``with`` block."""
+
+    def close(self) -> None:
+        """End the side and everything it started."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class Side(Protocol):
     """One side of a measurement. Every method but ``close`` may raise SideFailed and is bounded in time."""
 

@@ -8,13 +8,22 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from boosterrun import gpu, outputs, process, score
 from boosterrun.config import CommandWorkload
 from boosterrun.errors import RunError, UsageError
-from boosterrun.measure.api import Built, Checked, FailureKind, Hello, Samples, SideFailed, SideSpec, Timeouts
+from boosterrun.measure.api import (
+    Built,
+    Checked,
+    Closing,
+    FailureKind,
+    Hello,
+    Samples,
+    SideFailed,
+    SideSpec,
+    Timeouts,
+)
 from boosterrun.placeholders import Values
 from boosterrun.process import Completed
 
@@ -43,7 +52,7 @@ _TAIL = 400
 _COMPILER_ERROR = re.compile(r"ptxas (fatal|error)|Invalid compiler controls|libnvvm : error", re.IGNORECASE)
 
 
-class CommandSide:
+class CommandSide(Closing):
     """Runs ``workload.command``. See :class:`boosterrun.measure.api.Side` for the methods.
 
     The program is told its ACF by placeholders and ``BOOSTERRUN_ACF``; not which side it is, so that it
@@ -152,14 +161,6 @@ class CommandSide:
 
     def close(self) -> None:
         """Nothing runs between launches."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _values(self, shape: str, seed: int) -> Values:
         params = self._shapes[shape]

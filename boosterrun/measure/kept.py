@@ -13,11 +13,10 @@ import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from boosterrun.errors import RunError
-from boosterrun.measure.api import Built, Checked, Hello, Samples, Side, SideFailed, SideSpec
+from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideFailed, SideSpec
 from boosterrun.measure.blocks import Timing
 from boosterrun.pairs import Pair
 
@@ -74,7 +73,7 @@ os.register_at_fork(after_in_child=_forget)
 atexit.register(close)
 
 
-class LentBaseline:
+class LentBaseline(Closing):
     """A kept baseline as one job sees it: a :class:`boosterrun.measure.api.Side` that does nothing twice.
 
     ``open_side`` makes the side in a folder, unstarted; with an equal ``key`` it is used again.
@@ -89,16 +88,10 @@ class LentBaseline:
         """What the side was made from."""
         return self._it.side.spec
 
-    @property
-    def reused(self) -> bool:
-        """Whether an earlier job has used it."""
-        return self._reused
-
     def start(self) -> Hello:
         """Take the baseline that is kept if it is the same and lives, else start one. Raises as any side."""
         global _kept  # noqa: PLW0603 - one a process
-        self._reused = _kept is not None and _kept.key == self._key and _kept.lives()
-        if not self._reused:
+        if _kept is None or _kept.key != self._key or not _kept.lives():
             close()
             folder = _folder()
             side = self._open_side(folder)
@@ -146,14 +139,6 @@ class LentBaseline:
 
     def close(self) -> None:
         """Give it back; the next job proves that it lives before it uses it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _folder() -> Path:

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import IO, Any, NoReturn, Self, TypeVar, cast
+from typing import IO, Any, NoReturn, TypeVar, cast
 
 from boosterrun.capture import CappedFile, Drain
 from boosterrun.errors import RunError
@@ -18,6 +17,7 @@ from boosterrun.measure import protocol, warm
 from boosterrun.measure.api import (
     Built,
     Checked,
+    Closing,
     FailureKind,
     Hello,
     Samples,
@@ -35,7 +35,7 @@ _PIPE_PATIENCE = 0.5
 _LAST_WORDS = 1.0
 
 
-class WorkerSide:
+class WorkerSide(Closing):
     """A resident Python worker. See :class:`boosterrun.measure.api.Side` for the methods.
 
     ``seed`` makes the inputs of the case that is timed; it must be the same on both sides.
@@ -124,14 +124,6 @@ class WorkerSide:
             protocol.send(self._write, line, time.monotonic() + grace)
             child.wait(grace)
         self._end(grace)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def worker(self) -> list[str]:
         """The command line of the worker, which answers on the descriptors that its environment names."""
