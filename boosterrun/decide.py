@@ -114,6 +114,14 @@ class Decider:
         self.counted.append(pair)
         {"calibrate": self._calibrate, "screen": self._screen, "confirm": self._confirm}[pair.phase](pair)
 
+    def renew(self) -> None:
+        """The processes of a confirmation are gone before its end: its pairs count, others go on with it.
+
+        They are a session of their own, so that no session mixes the pairs of several processes.
+        """
+        if self.phase == "confirm" and not (self.final or self.fresh_start) and self.session in self.confirm:
+            self.session, self.fresh_start = self.session + 1, True
+
     def _expect(self, pair: Pair) -> None:
         if pair.phase != self.phase or pair.session < self.session:
             raise UsageError(

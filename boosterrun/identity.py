@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+FILENAME = "identity.json"
+"""In a job's folder: the identity of what is there, or is being measured."""
 VERSION = 1
 """Raise it when boosterrun itself measures or decides otherwise than before."""
 

@@ -45,6 +45,18 @@ class Pair:
         for side in ("baseline", "candidate"):
             object.__setattr__(self, side, tuple(_clean(v) for v in getattr(self, side)))
 
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Pair:
+        """The pair of one line of ``pairs.jsonl``. Raises UsageError, KeyError, TypeError if it is none."""
+        return cls(
+            phase=entry["phase"],
+            session=entry["session"],
+            order=entry["order"],
+            baseline=tuple(entry["baseline"]),
+            candidate=tuple(entry["candidate"]),
+            void=entry["void"],
+        )
+
     @cached_property
     def log_ratio(self) -> float:
         """ln(baseline / candidate) of block medians, a failed launch being slower than any; within +-10."""

@@ -61,15 +61,7 @@ def _read(path: Path) -> dict[str, list[Pair]]:
         with path.open("rb") as stream:
             for line in stream:
                 entry = json.loads(line)
-                pair = Pair(
-                    phase=entry["phase"],
-                    session=entry["session"],
-                    order=entry["order"],
-                    baseline=tuple(entry["baseline"]),
-                    candidate=tuple(entry["candidate"]),
-                    void=entry["void"],
-                )
-                found.setdefault(entry["shape"], []).append(pair)
+                found.setdefault(entry["shape"], []).append(Pair.from_entry(entry))
     except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
         raise NotAgain(f"and its pairs cannot be read: {error}") from error
     return found

@@ -24,11 +24,11 @@ from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config
 from boosterrun.errors import RunError
+from boosterrun.identity import FILENAME as IDENTITY
 from boosterrun.identity import differences, identify
 from boosterrun.ingredients import Ingredients
 from boosterrun.pairs import FILENAME as PAIRS
 
-IDENTITY = "identity.json"
 WORK = "work"
 _SELF_TEST = "none"
 _SHOWN = 3

@@ -20,6 +20,8 @@ from boosterrun.errors import RunError
 from boosterrun.measure.api import Samples, Side, SideFailed
 from boosterrun.pairs import Pair
 
+# Marks a pair in the log that was measured by an earlier run of the same job.
+TAKEN_OVER = "taken_over"
 # Below this, an event-timed launch shows the CPU's launch cost: one 3.7 us kernel read 8 to 41 us by events.
 LAUNCH_COST_SHOWS_MS = 0.1
 _MIN_LAUNCHES = 3
@@ -79,6 +81,11 @@ def _too_short(samples: Samples, min_gain: float) -> bool:
     return median < LAUNCH_COST_SHOWS_MS or step > min_gain * median / 4
 
 
+def toss(coin: random.Random) -> str:
+    """The order of one more pair: "bc" or "cb"."""
+    return "bc" if coin.random() < 0.5 else "cb"
+
+
 class PairLog:
     """``pairs.jsonl``: every pair is written here before anything is decided on it."""
 
@@ -118,11 +125,14 @@ class PairRunner:
         timing: Timing,
         seed: str,
         log: PairLog,
+        sides: str | None = None,
     ) -> None:
+        """``sides``: digest of what both sides are, for a later run that may take these pairs over."""
         self.shape = shape
         self.timing = timing
         self._coin = random.Random(seed)  # noqa: S311 - a reproducible coin, not a secret
         self._log = log
+        self._sides = sides
         self.failures: list[str] = []
 
     def run(
@@ -140,7 +150,7 @@ class PairRunner:
         self, baseline: Side, candidate: Side, disturbance: Callable[[], str | None], phase: str, session: int
     ) -> Pair:
         sides = {"b": baseline, "c": candidate}
-        order = "bc" if self._coin.random() < 0.5 else "cb"
+        order = toss(self._coin)
         disturbance()  # sets the mark from which the pair is watched
         blocks = {side: self._block(sides[side]) for side in order}
         if blocks["b"].timer != blocks["c"].timer:
@@ -167,6 +177,12 @@ class PairRunner:
         """Log a pair that an earlier job has measured; its own log has the time."""
         self._log.append({**self._entry(pair, unit), "reused": True})
 
+    def take_over(self, line: dict[str, Any]) -> None:
+        """Log a pair that an earlier run of this job has logged; the coin goes on after it."""
+        if not line.get("reused"):
+            toss(self._coin)
+        self._log.append({**line, TAKEN_OVER: True})
+
     def _entry(self, pair: Pair, unit: str) -> dict[str, Any]:
         return {
             "shape": self.shape,
@@ -178,6 +194,8 @@ class PairRunner:
             "void": pair.void,
             "unit": unit,
             "timer": self.timing.timer,
+            "launches": self.timing.launches,
+            "sides": self._sides,
             "at": time.time(),
         }
 

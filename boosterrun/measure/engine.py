@@ -18,7 +18,7 @@ from boosterrun import lease, policy, progress
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
-from boosterrun.measure import ahead, blame
+from boosterrun.measure import ahead, blame, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
@@ -179,14 +179,7 @@ class Engine:
         with self._turn(), self._phase("pairs"):
             memory = session.lent.memory(trial.name) if session.lent is not None else None
             if trial.runner is None:
-                known = memory.timing if memory is not None else None
-                trial.timing = known or choose_timing(session.baseline, trial.name, self.protocol)
-                acf = self.job.acf.sha256 if self.job.acf else "none"
-                seed = f"{self.job.config.seed}:{acf}:{trial.name}"
-                trial.runner = PairRunner(trial.name, trial.timing, seed, log)
-                if memory is not None:
-                    memory.timing = trial.timing
-                    self._recall(trial, trial.runner, memory)
+                trial.runner = self._begin(session, trial, memory, log)
             decision = trial.decider.decision()
             while decision.state != "final" and decision.session == session.number:
                 other = session.baseline if decision.phase == "calibrate" else session.candidate
@@ -210,6 +203,24 @@ class Engine:
             if trial.decider.decision().phase != "calibrate":
                 return
             runner.recall(pair, UNIT)
+    def _begin(self, session: _Session, trial: Trial, memory: ShapeMemory | None, log: PairLog) -> PairRunner:
+        """Choose how to time a shape, and take what an interrupted run or another job has measured of it."""
+        acf, folder, protocol = self.job.acf, self.job.folder, self.protocol
+        seed = f"{self.job.config.seed}:{acf.sha256 if acf else 'none'}:{trial.name}"
+        # A self-test that failed is repeated because something else has changed: it begins anew.
+        sides = takeover.fingerprint(folder, self.hello, trial.application) if acf and self.hello else None
+        left = takeover.find(folder, trial, seed, sides, protocol.warmup)
+        known = memory.timing if memory is not None else None
+        timing = left.timing if left is not None else known
+        trial.timing = timing or choose_timing(session.baseline, trial.name, protocol)
+        runner = PairRunner(trial.name, trial.timing, seed, log, sides)
+        if left is not None:
+            trial.take_over(left.pairs, runner)
+        if memory is not None and known in (None, trial.timing):
+            memory.timing = trial.timing
+            self._recall(trial, runner, memory)
+        return runner
+
             trial.pairs.append(pair)
             trial.decider.add(pair)
 

@@ -45,7 +45,10 @@ class Rejected(Exception):  # noqa: N818 - a verdict, not an error
 
 @dataclass
 class Trial:
-    """The state of one shape; ``rejected`` once something other than the pairs has decided."""
+    """The state of one shape; ``rejected`` once something other than the pairs has decided.
+
+    ``taken_over``: how many of the pairs an earlier run of the job has measured.
+    """
 
     name: str
     params: dict[str, Any]
@@ -58,6 +61,7 @@ class Trial:
     checks: list[dict[str, Any]] = field(default_factory=list)
     correctness: str = "not_checked"
     rejected: Rejected | None = None
+    taken_over: int = 0
 
     @property
     def open(self) -> bool:
@@ -68,6 +72,15 @@ class Trial:
     def session(self) -> int:
         """The number of the process pair in which the next pair is due; 0 is the screen's."""
         return self.decider.decision().session
+
+    def take_over(self, pairs: Sequence[tuple[dict[str, Any], Pair]], runner: PairRunner) -> None:
+        """Go on after pairs that an earlier run of the job has measured, each with its line in the log."""
+        for line, pair in pairs:
+            runner.take_over(line)
+            self.pairs.append(pair)
+            self.decider.add(pair)
+        self.taken_over = len(pairs)
+        self.decider.renew()
 
     def reason(self) -> str | None:
         """KEPT, the reason of the rejection, or None: no verdict."""
@@ -119,6 +132,7 @@ class Trial:
                 "confirm": valid.count("confirm"),
                 "voided": sum(p.void is not None for p in self.pairs),
                 "failed": sum(sum(p.failures) for p in self.pairs),
+                "taken_over": self.taken_over,
             },
         }
 
