@@ -196,13 +196,6 @@ class Engine:
             self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
             self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
 
-    @staticmethod
-    def _recall(trial: Trial, runner: PairRunner, memory: ShapeMemory) -> None:
-        """Take the baseline's pairs with itself from an earlier job: they are this job's data as well."""
-        for pair in memory.calibration:
-            if trial.decider.decision().phase != "calibrate":
-                return
-            runner.recall(pair, UNIT)
     def _begin(self, session: _Session, trial: Trial, memory: ShapeMemory | None, log: PairLog) -> PairRunner:
         """Choose how to time a shape, and take what an interrupted run or another job has measured of it."""
         acf, folder, protocol = self.job.acf, self.job.folder, self.protocol
@@ -221,6 +214,13 @@ class Engine:
             self._recall(trial, runner, memory)
         return runner
 
+    @staticmethod
+    def _recall(trial: Trial, runner: PairRunner, memory: ShapeMemory) -> None:
+        """Take the baseline's pairs with itself from an earlier job: they are this job's data as well."""
+        for pair in memory.calibration:
+            if trial.decider.decision().phase != "calibrate":
+                return
+            runner.recall(pair, UNIT)
             trial.pairs.append(pair)
             trial.decider.add(pair)
 
