@@ -176,6 +176,13 @@ def test_full_error_shows_where_a_mistake_was_found(tmp_path: Path) -> None:
     assert done.stderr.endswith("Did you mean protocol.trials?\n")
 
 
+def test_a_key_that_a_free_dictionary_lacks_is_added_with_a_plus(tmp_path: Path) -> None:
+    done = run("workload.env={A:b}", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "Did you mean" not in done.stderr
+    assert "+workload.env={A:b}" in done.stderr
+
+
 def test_plain_command_is_the_self_test(tmp_path: Path) -> None:
     done = run(QUICK, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -118,9 +118,10 @@ def _interpolation(error: InterpolationResolutionError, place: str) -> UsageErro
 def _bad_key(error: Exception, inner: OmegaConfBaseException, place: str) -> UsageError:
     match = re.match(r"Could not override '(.*)'\.\nTo append to your config use (.*)", str(error))
     key = match[1] if match else _key(inner)
-    free = re.match(r"workload\.(shapes|options|env)\.", key)
+    free = re.match(r"workload\.(shapes|options|env)(\.|$)", key)
     if match and free:
-        return UsageError(f"there is no '{key}' yet", f"To add it write {match[2]}")
+        problem = f"there is no '{key}' yet" if free[2] else f"'{key}' has no such key yet"
+        return UsageError(problem, f"To add it write {match[2]}")
     return unknown_key(key, origin=f" ({place.rstrip(': ')})" if place else "")
 
 
