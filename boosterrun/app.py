@@ -18,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from boosterrun import canary, draft, environment, gpu, interrupt, packs, record
+from boosterrun import canary, draft, environment, gpu, interrupt, packs, record, redact
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
 from boosterrun.errors import BoosterrunError, UsageError
@@ -119,6 +119,7 @@ class _Job:
         self.work = folder / WORK
         self.begun = time.monotonic()
         self.result = draft.blank(cfg, self.config)
+        redact.learn([self.result["config"], self.result["job"]])
 
     def judge(self) -> None:
         """Fill in the record step by step. Raises BoosterrunError when the candidate cannot be judged."""
@@ -153,7 +154,8 @@ class _Job:
         if result["pack"] is not None:
             _require_controls(_pack(config), toolchain)
 
-        self.work.mkdir(parents=True, exist_ok=True)
+        # What user code writes there may hold secrets: it is for nobody else to read.
+        self.work.mkdir(mode=0o700, parents=True, exist_ok=True)
         job = base.Job(config, acf, controls, self.folder, self.work, toolchain, config.gpu.arch)
         judgement = adapter.judge(job)
         result["environment"]["gpu"]["after"] = gpu.snapshot()
@@ -178,6 +180,7 @@ class _Job:
         """Write ``result.json``; on a full disk the job stays without one, and the merge lists it."""
         finished = time.monotonic()
         self.result["job"].update(finished_at=draft.now(), seconds=round(finished - self.begun, 6))
+        self.result = redact.tree(self.result)  # what is said of it is free of secrets too
         try:
             try:
                 record.write(self.result, self.folder)

@@ -22,7 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from boosterrun import packs
+from boosterrun import packs, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config, typed
@@ -75,7 +75,8 @@ def before_sweep(configs: Sequence[DictConfig], folder: Path) -> None:
         name = key(config, toolchain)
         if name in records:
             continue
-        record = records[name] = run(config, adapter, toolchain, folder.absolute() / f"canary-{name[:8]}")
+        found = run(config, adapter, toolchain, folder.absolute() / f"canary-{name[:8]}")
+        record = records[name] = redact.tree(found)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / FILE) as stream:
             document = {"schema_version": _SCHEMA_VERSION, "canaries": records}

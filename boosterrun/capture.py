@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 _CHUNK = 1 << 16
+_PRIVATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Sink(Protocol):
@@ -58,7 +59,7 @@ class CappedFile:
     def __init__(self, path: Path, limit: int, tail: int = 4096) -> None:
         self.path = path
         self._left = limit
-        self._stream: IO[bytes] | None = path.open("wb", buffering=0)
+        self._stream: IO[bytes] | None = os.fdopen(os.open(path, _PRIVATE, 0o600), "wb", buffering=0)
         self._tail = bytearray()
         self._tail_limit = tail
 

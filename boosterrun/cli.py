@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from boosterrun import redact
 from boosterrun.errors import BoosterrunError, UsageError
 from boosterrun.verbs.parser import Parser
 
@@ -26,12 +27,14 @@ class Verb:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit code: 0 all decided, 1 not all, 2 bad input, 3 a canary failed."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    redact.argv(words)  # from here on errors name no secret of the command line
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _dispatch(words)
     except BoosterrunError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            traceback.print_exc()
-        sys.stderr.write(f"boosterrun: error: {' '.join(str(error).split())}\n")
+            sys.stderr.write(redact.text(traceback.format_exc()))
+        sys.stderr.write(f"boosterrun: error: {redact.text(' '.join(str(error).split()))}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from boosterrun import process
+from boosterrun import process, redact
 from boosterrun.digest import sha256_if_there
 from boosterrun.errors import RunError
 
@@ -61,9 +61,6 @@ VARIABLES = (
     "PYTHONHASHSEED",
     "SLURM_JOB_ID",
 )
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SIGNATURE", re.IGNORECASE)
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-HIDDEN = "(not recorded)"
 
 _GIT_TIMEOUT = 2.0
 
@@ -138,7 +135,7 @@ def _packages() -> dict[str, str]:
 
 def _variables() -> dict[str, str]:
     wanted = (n for n in sorted(os.environ) if any(fnmatch.fnmatchcase(n, p) for p in VARIABLES))
-    return {n: HIDDEN if _SECRET.search(n) else _USER_IN_URL.sub(HIDDEN, os.environ[n]) for n in wanted}
+    return redact.variables({name: os.environ[name] for name in wanted})
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

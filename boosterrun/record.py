@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from boosterrun import redact
 from boosterrun.atomic import replacing
 from boosterrun.errors import BoosterrunError
 from boosterrun.fastschema import Predicate, predicate
@@ -82,11 +83,14 @@ def validate(result: object) -> list[str]:
 def write(result: Mapping[str, Any], folder: Path) -> Path:
     """Write ``result.json`` into an existing folder, as a whole or not at all, and return its path.
 
+    Secrets (:mod:`boosterrun.redact`) are hidden, whoever put them there.
+
     Raises:
         InvalidResult: the result does not follow the schema; nothing is written.
         RunError: the file cannot be written; a file that was there before is untouched.
     """
     path = folder / FILENAME
+    result = redact.tree(dict(result))
     problems = validate(result)
     if problems:
         raise InvalidResult(f"{path} is not written, the result is not valid: {'; '.join(problems)}")

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from boosterrun import gpu, record
+from boosterrun import gpu, record, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config
@@ -78,7 +78,7 @@ def identity_of(config: Config) -> dict[str, Any]:
     adapter = base.load(config.workload.adapter)
     source = adapter.source(config)
     toolchain = adapter.toolchain(config, os.environ)
-    plain: dict[str, Any] = json.loads(json.dumps(asdict(config), default=_plain))
+    plain: dict[str, Any] = redact.tree(json.loads(json.dumps(asdict(config), default=_plain)))
     timed = adapter.evidence == "timed"
     if not timed:  # nothing runs, and the only rule is the smallest gain
         plain["protocol"] = {"min_gain": config.protocol.min_gain}

@@ -34,10 +34,11 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from boosterrun import interrupt, live, progress, record, resume, summary
+from boosterrun import interrupt, live, progress, record, redact, resume, summary
 from boosterrun.atomic import replacing
 from boosterrun.config import typed
 from boosterrun.errors import BoosterrunError, RunError, UsageError
+from boosterrun.hydra_ext import written
 from boosterrun.hydra_ext.jobs import JobConfigs
 from boosterrun.hydra_ext.keys import did_you_mean
 from boosterrun.hydra_ext.sources import NONE, PackSource
@@ -76,6 +77,8 @@ def run_job(cfg: DictConfig) -> dict[str, Any]:
     from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
 
     folder = Path(HydraConfig.get().runtime.output_dir)
+    redact.learn(OmegaConf.to_container(cfg, resolve=True))
+    written.keep(cfg, folder)
     progress.job(folder.name)
     with interrupt.handling(), resume.turn(folder):
         earlier = None
@@ -183,8 +186,10 @@ def subdirs(jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> list[str]
     names: list[str] = []
     used: set[str] = set()
     for job, acf in zip(jobs, acfs, strict=True):
-        plain = "__".join([acf, *(f"{key.lstrip('+')}-{job[key]}" for key in swept)])
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip(".-") or "job"
+        values = [f"{key.lstrip('+')}={job[key]}" for key in swept]
+        plain = "__".join([acf, *(value.replace("=", "-", 1) for value in values)])
+        shown = [value.replace("=", "-", 1) for value in redact.argv(values)]
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", "__".join([acf, *shown])).strip(".-") or "job"
         if len(name) > MAX_NAME or name.casefold() in used:
             name = f"{name[:MAX_NAME]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
         used.add(name.casefold())
@@ -224,7 +229,7 @@ class PackSweeper(Sweeper):
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "multirun.yaml") as stream:
-            stream.write(OmegaConf.to_yaml(self.config).encode("utf-8", "backslashreplace"))
+            stream.write(written.as_yaml(self.config))
         done, judged, kept = 0, 0, list[summary.Row]()
         here = isinstance(self.launcher, BasicLauncher)
         try:
@@ -241,7 +246,7 @@ class PackSweeper(Sweeper):
             try:
                 summary.merge(folder)
             except RunError as error:  # what stopped the sweep decides the exit code
-                sys.stderr.write(f"boosterrun: error: {error}\n")
+                sys.stderr.write(f"boosterrun: error: {redact.text(str(error))}\n")
             raise
         return summary.merge(folder, kept, judged, report=bool(self.config.report))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from boosterrun import environment
+from boosterrun import environment, redact
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
 
@@ -113,8 +113,8 @@ def test_variables_that_matter_are_recorded_and_secrets_are_not(monkeypatch: pyt
     found = environment.capture()["variables"]
     assert found["PTXAS_OPTIONS"] == "--verbose"
     assert found["TRITON_CACHE_DIR"] == "/x"
-    assert found["NVCC_API_KEY"] == found["TRITON_ACCESS_TOKEN"] == environment.HIDDEN
-    assert found["TORCH_MIRROR"] == f"https://{environment.HIDDEN}@example.org/x"
+    assert found["NVCC_API_KEY"] == found["TRITON_ACCESS_TOKEN"] == redact.HIDDEN
+    assert found["TORCH_MIRROR"] == f"https://{redact.HIDDEN}@example.org/x"
     assert "UNRELATED" not in found
     assert "hunter2" not in json.dumps(environment.capture())
 

@@ -16,8 +16,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
-from boosterrun import __version__, interrupt, progress
+from boosterrun import __version__, interrupt, progress, redact
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
@@ -83,6 +84,7 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     from boosterrun.packs import match  # noqa: PLC0415
 
     for config in planned.configs:
+        redact.learn(OmegaConf.to_container(config, resolve=True))
         job.preflight(config)
     if any(config.acf.id != job.SELF_TEST for config in planned.configs):
         match.announce(planned.pack)

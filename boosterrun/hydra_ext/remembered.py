@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from boosterrun import record
+from boosterrun import record, redact
 from boosterrun.atomic import replacing
 from boosterrun.errors import RunError, UsageError
 from boosterrun.hydra_ext import arguments
@@ -19,13 +19,13 @@ _SAYING = {"-q", "--quiet", "-v", "--verbose"}  # how much is said is for each r
 
 
 def remember(folder: Path, argv: Sequence[str]) -> None:
-    """Note in the sweep's ``folder`` how it was made. Raises RunError when it cannot be written."""
+    """Note in the sweep's ``folder`` how it was made, but no secret. Raises RunError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot make {folder}: {error.strerror}", "Give hydra.sweep.dir=FOLDER") from error
     words = [word for word in argv if not _is_place(word) and word not in _SAYING]
-    note = {"argv": words, "cwd": str(Path.cwd())}
+    note = {"argv": redact.argv(words), "cwd": str(Path.cwd())}
     with replacing(folder / COMMAND) as stream:
         stream.write(json.dumps(note, indent=1).encode("utf-8", "backslashreplace"))
 
@@ -39,6 +39,12 @@ def command(folder: str, more: Sequence[str]) -> list[str]:
     if folder.startswith("-") or not place.is_dir():
         raise UsageError(f"resume: no such folder: {folder}", "Name the output folder of a sweep")
     words, cwd = _remembered(place)
+    if any(redact.HIDDEN in word for word in words):
+        secret = next(word for word in words if redact.HIDDEN in word)
+        raise UsageError(
+            f"resume: the command had a secret, which is not kept: {secret}",
+            f"Repeat the command with {_PLACE}{place}; what the shell exports need not be in a command",
+        )
     if cwd.is_dir():
         os.chdir(cwd)  # relative paths of the command begin there
     else:

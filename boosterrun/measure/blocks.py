@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from boosterrun import interrupt
+from boosterrun import interrupt, redact
 from boosterrun.config import ProtocolConfig
 from boosterrun.errors import RunError
 from boosterrun.measure.api import Samples, Side, SideFailed
@@ -99,7 +99,7 @@ class PairLog:
     def append(self, entry: dict[str, Any]) -> None:
         """Write one line through to the operating system. Raises RunError (disk full)."""
         try:
-            self._stream.write(json.dumps(entry, allow_nan=False) + "\n")
+            self._stream.write(redact.text(json.dumps(entry, allow_nan=False)) + "\n")
             self._stream.flush()
         except OSError as error:
             raise _cannot_write(self.path, error) from error

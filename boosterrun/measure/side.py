@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import IO, Any, NoReturn, TypeVar, cast
 
+from boosterrun import redact
 from boosterrun.capture import CappedFile, Drain
 from boosterrun.errors import RunError
 from boosterrun.measure import protocol, warm
@@ -281,6 +282,8 @@ class WorkerSide(Closing):
         child = cast(Child, self._child)
         code = kill_group(child, grace=grace)
         self._drain.finish(_PIPE_PATIENCE)
+        for file in self._files:
+            redact.file(file.path)
         self._close_pipes()
         self._open = False
         return code
