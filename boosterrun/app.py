@@ -18,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from boosterrun import canary, draft, environment, gpu, interrupt, packs, record, redact
+from boosterrun import binding, canary, devices, draft, environment, gpu, interrupt, packs, record
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
 from boosterrun.errors import BoosterrunError, UsageError
@@ -36,6 +36,7 @@ def preflight(cfg: DictConfig) -> None:
     config = typed(cfg)
     Protocol.from_mapping(asdict(config.protocol))
     _check_choices(config)
+    devices.check(config, os.environ)
     adapter = base.load(config.workload.adapter)
     adapter.source(config)
     toolchain = adapter.toolchain(config, os.environ)
@@ -127,7 +128,7 @@ class _Job:
         adapter = base.load(config.workload.adapter)
         result["evidence"] = adapter.evidence
         source = adapter.source(config)
-        before = gpu.snapshot()
+        before = gpu.snapshot(binding.uuids())
         result["environment"] = {
             **environment.capture([source] if source is not None else []),
             "gpu": {"before": before},
@@ -158,7 +159,7 @@ class _Job:
         self.work.mkdir(mode=0o700, parents=True, exist_ok=True)
         job = base.Job(config, acf, controls, self.folder, self.work, toolchain, config.gpu.arch)
         judgement = adapter.judge(job)
-        result["environment"]["gpu"]["after"] = gpu.snapshot()
+        result["environment"]["gpu"]["after"] = gpu.snapshot(binding.uuids())
         result["environment"]["gpu"]["stages"] = judgement.stages
         result["environment"]["versions"] = judgement.versions
         result["toolchain"]["framework"] = judgement.framework

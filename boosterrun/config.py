@@ -68,11 +68,13 @@ class PackConfig:
 class GpuConfig:
     """The card. ``arch`` null: that of this machine's GPU, else what the source names.
 
-    ``wait``: seconds to wait for another run that has the GPU to itself.
+    ``devices``: the GPUs that jobs may use, each job one of them: ``auto`` or a list of indices and UUIDs
+    (:mod:`boosterrun.devices`). ``wait``: seconds to wait for others who use the job's GPU.
     """
 
     name: str = "auto"
     arch: str | None = None
+    devices: Any = "auto"
     wait: float = 3600.0
 
 

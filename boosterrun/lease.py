@@ -1,47 +1,36 @@
-"""A GPU for oneself while pairs are timed: one lock per GPU, shared by all users of this machine.
-
-The lock is an flock on a file that nobody ever writes to: it ends with its process, however that ends, and
-nothing in the folder can be used against anybody but by holding a lock.
-"""
+"""A GPU for oneself while pairs are timed: one lock per GPU, shared by all users of this machine."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
-import re
-import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from boosterrun import gpu, interrupt
+from boosterrun import gpu, interrupt, locks, neighbours
 from boosterrun.errors import RunError
 
-FOLDER = Path("/tmp/boosterrun-locks")  # noqa: S108 - shared on purpose, and opened with care
-FOLDER_VARIABLE = "BOOSTERRUN_LOCKS"
 WAIT = 3600.0
 """Seconds for which a GPU that is in use is waited for, unless ``gpu.wait`` says otherwise."""
 
 _POLL = 0.05
+_POLL_STRANGERS = 0.5
 _TELL_AFTER = 2.0
-_ATTEMPTS = 100
 
 
 class GpuBusy(RunError):  # noqa: N818 - says what it is
-    """Another process has timed on the GPU for longer than we may wait."""
-
-
-class GpuLost(RunError):  # noqa: N818 - says what it is
-    """The GPU does not answer any more."""
+    """Another process has used the GPU for longer than we may wait."""
 
 
 @contextlib.contextmanager
 def held(device: Mapping[str, Any] | None, wait: float = WAIT) -> Iterator[None]:
     """Have a GPU alone for as long as the block; waits for others, and says so on stderr.
+
+    Others are runs that time on it, and processes that are no run's and at work on it
+    (:func:`boosterrun.neighbours.strangers`).
 
     Args:
         device: what a side has said of its GPU (``uuid``, else ``index``); None: no GPU, nothing is locked.
@@ -50,47 +39,57 @@ def held(device: Mapping[str, Any] | None, wait: float = WAIT) -> Iterator[None]
     Raises GpuBusy when the time is over. Where the lock's folder cannot be used a warning is all: a GPU that
     nobody else uses needs no lock.
     """
-    name = _name(device)
-    if name is None:
+    key = _key(device)
+    if device is None or key is None:
         yield
         return
+    name = gpu.lock_name(key) if isinstance(key, str) else f"index-{key}"
+    waiting = _Waiting(f"{device.get('name') or 'GPU'} ({name})", name, wait)
+    descriptor = None
     try:
-        descriptor = _locked(name, device or {}, wait)
+        while (descriptor := locks.take(f"{name}.lock")) is None:
+            waiting.on(partial(_holder, f"{name}.lock"), _POLL)
     except OSError as error:
-        _warn(f"no lock for {name} in {_folder()}: {error.strerror}; others may time on it meanwhile")
-        yield
-        return
+        _warn(f"no lock for {name} in {locks.folder()}: {error.strerror}; others may time on it meanwhile")
     try:
+        while found := neighbours.strangers(key):
+            waiting.on(partial(_named, found), _POLL_STRANGERS)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def require_alive(device: Mapping[str, Any] | None) -> None:
-    """After a crash or a hang: ask the driver whether the GPU still answers. Raises GpuLost if it does not.
+class _Waiting:
+    """Waits for a GPU, tells so once, and gives up. ``what``, ``name``: the GPU, at length and in short."""
 
-    Without a GPU, or without NVML, nothing is asked.
-    """
-    name = None if device is None else device.get("uuid", device.get("index"))
-    if name is None:
-        return
-    found = gpu.snapshot([name])
-    if found["driver_version"] is None:
-        return
-    if not found["devices"] or found["devices"][0]["name"] is None:
-        why = found["error"] or "it does not even tell its name"
-        raise GpuLost(f"GPU {name} does not answer: {why}", "See dmesg for Xid errors, and reset the GPU")
+    def __init__(self, what: str, name: str, limit: float) -> None:
+        self._what = what
+        self._name = name
+        self._limit = limit
+        self._begun = time.monotonic()
+        self._told = False
+
+    def on(self, by: Callable[[], str], pause: float) -> None:
+        """Wait for ``pause`` seconds. Raises GpuBusy, with ``by`` saying who uses it, when all is over."""
+        waited = time.monotonic() - self._begun
+        if waited >= self._limit:
+            raise GpuBusy(
+                f"GPU {self._name} has been in use{by()} for {waited:.0f} s",
+                "Wait until it is free, choose another one by gpu.devices, or raise gpu.wait",
+            )
+        if waited >= _TELL_AFTER and not self._told:
+            self._told = True
+            _warn(f"waiting for {self._what}, in use{by()}")
+        interrupt.check()
+        time.sleep(pause)
 
 
-def _name(device: Mapping[str, Any] | None) -> str | None:
-    """The name of a GPU's lock: its UUID (MIG instances have their own), with the prefix torch leaves out."""
+def _key(device: Mapping[str, Any] | None) -> str | int | None:
     if device is None:
         return None
     uuid = device.get("uuid")
-    if uuid is None:
-        return None if device.get("index") is None else f"index-{device['index']}"
-    plain = re.sub(r"[^A-Za-z0-9-]", "-", str(uuid))
-    return plain if plain.startswith(("GPU-", "MIG-")) else f"GPU-{plain}"
+    return str(uuid) if uuid is not None else device.get("index")
 
 
 def _locked(name: str, device: Mapping[str, Any], wait: float) -> int:
@@ -179,18 +178,10 @@ def _is_there(folder: int, name: str, descriptor: int) -> bool:
     return os.path.samestat(named, os.fstat(descriptor))
 
 
-def _by(descriptor: int) -> str:
+def _holder(name: str) -> str:
     """Who has the lock, where the kernel tells."""
-    inode = os.fstat(descriptor).st_ino
-    try:
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        words = line.split()
-        if len(words) == 8 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
-            return f" by process {words[4]}"
-    return ""
+    pids = sorted(locks.holders(name))
+    return f" by process {pids[0]}" if pids else ""
 
 
 def _warn(words: str) -> None:

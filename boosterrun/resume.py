@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from boosterrun import gpu, record, redact
+from boosterrun import devices, record
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config
@@ -85,7 +85,6 @@ def identity_of(config: Config) -> dict[str, Any]:
         del plain["seed"]
     ingredients = Ingredients(plain["workload"], source)
     plain["workload"] = ingredients.config
-    device = gpu.visible_device(os.environ) if timed else None
     compilers = {"ptxas": toolchain.ptxas, "nvcc": toolchain.nvcc}
     return identify(
         plain,
@@ -93,7 +92,7 @@ def identity_of(config: Config) -> dict[str, Any]:
         files=ingredients.files,
         compilers={name: c.version if c is not None else None for name, c in compilers.items()},
         packages=_packages() if timed else {},
-        gpu=device["name"] if device is not None else None,
+        gpu=devices.model(config, os.environ) if timed else None,
     )
 
 

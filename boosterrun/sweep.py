@@ -34,7 +34,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from boosterrun import interrupt, live, progress, record, redact, resume, summary
+from boosterrun import binding, interrupt, live, progress, record, resume, summary
 from boosterrun.atomic import replacing
 from boosterrun.config import typed
 from boosterrun.errors import BoosterrunError, RunError, UsageError
@@ -72,25 +72,42 @@ def register() -> None:
     plugins.class_name_to_class[TARGET] = PackSweeper
 
 
-def run_job(cfg: DictConfig) -> dict[str, Any]:
+def run_job(cfg: DictConfig) -> Mapping[str, Any]:
     """Hydra's task: one job in its folder, unless an earlier result stands there. Returns the result."""
-    from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
-
     folder = Path(HydraConfig.get().runtime.output_dir)
     redact.learn(OmegaConf.to_container(cfg, resolve=True))
     written.keep(cfg, folder)
     progress.job(folder.name)
     with interrupt.handling(), resume.turn(folder):
-        earlier = None
-        with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
-            earlier = resume.settle(typed(cfg), folder, built_ahead=folder.absolute() in _BUILT_AHEAD)
-        if earlier is not None:
-            return earlier
-        result = app.run_job(cfg, folder)
-        if interrupt.stopping():  # and yet it went on: what was killed may have been blamed on the candidate
-            resume.discard(folder)
-            interrupt.check()
+        result = _turn(cfg, folder)
+        if binding.lost(result, folder.parent, folder.name):
+            result = _turn(cfg, folder)  # once: a candidate may be what breaks one GPU after the other
+            binding.lost(result, folder.parent, folder.name)
         return result
+
+
+def _turn(cfg: DictConfig, folder: Path) -> Mapping[str, Any]:
+    """Run a job on a GPU that is fit for it, unless an earlier result stands. Returns the result."""
+    from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
+
+    bind(cfg, folder.parent)
+    earlier = None
+    with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
+        earlier = resume.settle(typed(cfg), folder, built_ahead=folder.absolute() in _BUILT_AHEAD)
+    if earlier is not None:
+        return earlier
+    result = app.run_job(cfg, folder)
+    if interrupt.stopping():  # and yet it went on: what was killed may have been blamed on the candidate
+        resume.discard(folder)
+        interrupt.check()
+    return result
+
+
+def bind(cfg: DictConfig, folder: Path) -> None:
+    """Have a GPU for the next job of the sweep in ``folder``; what lives on another one ends."""
+    if binding.bind(typed(cfg), folder):
+        close()
+        _BUILT_AHEAD.clear()
 
 
 def task_config(config: DictConfig) -> DictConfig:
@@ -115,14 +132,14 @@ def earlier(config: DictConfig) -> resume.Earlier | None:
 
 def looks_ahead(config: DictConfig) -> bool:
     """Whether jobs to come may be built before their turn: else their configs need not be composed yet."""
-    from boosterrun import app  # noqa: PLC0415 - see run_job
+    from boosterrun import app  # noqa: PLC0415 - see _turn
 
     return app.looks_ahead(config)
 
 
 def announce(config: DictConfig) -> bool:
     """Tell of a job to come, as :func:`run_job` will get it; False when there is no room for it now."""
-    from boosterrun import app  # noqa: PLC0415 - see run_job
+    from boosterrun import app  # noqa: PLC0415 - see _turn
 
     task = copy.copy(config)
     with open_dict(task):
@@ -136,7 +153,7 @@ def announce(config: DictConfig) -> bool:
 
 def close() -> None:
     """End what was started for jobs to come."""
-    from boosterrun import app  # noqa: PLC0415 - see run_job
+    from boosterrun import app  # noqa: PLC0415 - see _turn
 
     app.close()
 
@@ -287,6 +304,8 @@ class PackSweeper(Sweeper):
             for number in range(len(jobs)):
                 told = max(told, number + 1)
                 job = config(number)
+                if looks_ahead(job):  # what is built ahead is built for a GPU
+                    bind(task_config(job), Path(job.hydra.sweep.dir))
                 while looks_ahead(job) and told < min(len(jobs), number + LOOK_AHEAD):
                     if not announce(config(told)):
                         break

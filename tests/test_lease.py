@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -12,12 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import drivers
 import pytest
 from command import environment
-from test_gpu import FAKE
 
-from boosterrun import lease
-from boosterrun.lease import GpuBusy, held, require_alive
+from boosterrun import locks
+from boosterrun.lease import GpuBusy, held
 
 DEVICE = {"uuid": "GPU-ab12", "index": 0, "name": "NVIDIA H200"}
 HOLDER = """
@@ -31,7 +30,7 @@ with held({"uuid": sys.argv[1]}):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(lease.FOLDER_VARIABLE, str(tmp_path / "locks"))
+    monkeypatch.setenv(locks.FOLDER_VARIABLE, str(tmp_path / "locks"))
     return tmp_path / "locks"
 
 
@@ -50,7 +49,6 @@ def holder(uuid: str, seconds: float) -> subprocess.Popen[str]:
 def test_without_a_gpu_nothing_is_made(folder: Path) -> None:
     with held(None), held({"name": "unknown"}):
         assert not folder.exists()
-    require_alive(None)
 
 
 def test_everybody_may_use_the_folder_and_nobody_can_write_the_file(folder: Path) -> None:
@@ -131,38 +129,98 @@ def test_odd_names_stay_in_the_folder(folder: Path, tmp_path: Path) -> None:
         assert (folder / "index-3.lock").exists()
 
 
-PROBE = """
+BUSY = """
 import sys
-from boosterrun.lease import require_alive
-require_alive({"uuid": sys.argv[1]})
-print("alive")
+from boosterrun.lease import GpuBusy, held
+try:
+    with held({"uuid": sys.argv[1], "name": "NVIDIA H200"}, wait=float(sys.argv[2])):
+        print("held")
+except GpuBusy as busy:
+    print(busy)
+"""
+# A program with a CUDA context, as far as the kernel shows.
+PROGRAM = "import ctypes, time; ctypes.CDLL('libcuda.so.1'); print('up', flush=True); time.sleep(600)"
+RUN = """
+import sys
+from boosterrun import process
+child = process.spawn([sys.executable, "-c", sys.argv[1]])
+print(child.popen.stdout.readline().decode().strip(), child.pid, flush=True)
+sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(
-    ("uuid", "settings", "words"),
-    [
-        ("ab12", "", "alive"),
-        ("GPU-dead", "", "GPU-dead does not answer: NVML cannot open device GPU-dead"),
-        ("ab12", "fail:Name 1", "it does not even tell its name"),
-        ("GPU-dead", "init 9", "alive"),
-    ],
-)
-def test_a_gpu_that_answers_no_more_is_told(tmp_path: Path, uuid: str, settings: str, words: str) -> None:
-    """Against a driver library of our own; without NVML nothing is known and nothing is said."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: the fake NVML cannot be built")
-    (tmp_path / "nvml.c").write_text(FAKE)
-    target = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-w", "-shared", "-fPIC", "-o", target, tmp_path / "nvml.c"], check=True)
-    (tmp_path / "settings").write_text(settings)
-    variables = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_NVML": str(tmp_path / "settings")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, uuid],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert words in done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drivers.build(tmp_path_factory.mktemp("driver"))
+
+
+class Machine:
+    """One GPU and what computes on it."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self.file = folder / "machine"
+        self.variables = drivers.variables(library, self.file, folder / "locks")
+
+    def start(self, *argv: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", *argv],
+            env=environment(**self.variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def has(self, *processes: str) -> None:
+        lines = "".join(f"process GPU-ab12 {words}\n" for words in processes)
+        self.file.write_text("gpu GPU-ab12 NVIDIA_H200 9\n" + lines)
+
+    def ask(self, uuid: str = "ab12", wait: float = 0) -> str:
+        process = self.start(BUSY, uuid, str(wait))
+        return process.communicate(timeout=120)[0].strip()
+
+
+@pytest.fixture
+def machine(library: Path, tmp_path: Path) -> Machine:
+    return Machine(library, tmp_path)
+
+
+def test_a_gpu_that_others_compute_on_is_waited_for(machine: Machine) -> None:
+    with machine.start(PROGRAM) as stranger:
+        try:
+            assert stranger.stdout is not None
+            stranger.stdout.readline()
+            machine.has(f"{stranger.pid} 80")
+            assert machine.ask().startswith(f"GPU GPU-ab12 has been in use by process {stranger.pid} (python")
+            machine.has(f"{stranger.pid} -1")  # nothing is told of how busy it is
+            assert "has been in use" in machine.ask()
+            machine.has(f"{stranger.pid} 0")  # a notebook that nobody uses
+            assert machine.ask() == "held"
+            machine.has(f"{stranger.pid} 80")
+            with machine.start(BUSY, "ab12", "120") as waiting:
+                time.sleep(1)
+                assert waiting.poll() is None
+                machine.has()
+                assert waiting.communicate(timeout=120)[0] == "held\n"
+        finally:
+            stranger.kill()
+
+
+def test_what_a_run_has_started_is_no_stranger(machine: Machine) -> None:
+    with machine.start(RUN, PROGRAM) as other:
+        try:
+            assert other.stdout is not None
+            pid = other.stdout.readline().split()[1]
+            machine.has(f"{pid} 80")
+            assert machine.ask() == "held"
+        finally:
+            other.kill()  # its guardian ends the program
+
+
+def test_numbers_of_processes_elsewhere_are_not_believed(machine: Machine) -> None:
+    """In a container the driver may tell the host's numbers: here one of nobody, and one of somebody else."""
+    with machine.start("import time; time.sleep(600)") as innocent:
+        try:
+            machine.has("4194305 80", f"{innocent.pid} 80")
+            assert machine.ask() == "held"
+        finally:
+            innocent.kill()

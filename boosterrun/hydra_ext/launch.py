@@ -79,7 +79,8 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
 
 def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     from boosterrun import app as job  # noqa: PLC0415
-    from boosterrun import canary, sweep  # noqa: PLC0415
+    from boosterrun import binding, canary, sweep, wedged  # noqa: PLC0415
+    from boosterrun.config import typed  # noqa: PLC0415
     from boosterrun.hydra_ext.remembered import remember  # noqa: PLC0415
     from boosterrun.packs import match  # noqa: PLC0415
 
@@ -98,7 +99,10 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     remember(place, argv)
     with interrupt.handling(), explaining((CompactHydraException,)):
         if planned.multirun:
-            canary.before_sweep([c for c in planned.configs if c.acf.id != job.SELF_TEST], place)
+            measured = [c for c in planned.configs if c.acf.id != job.SELF_TEST]
+            wedged.readmit(place)
+            with binding.lent([typed(config) for config in measured], place):
+                canary.before_sweep(measured, place)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
             code = app.multirun(
                 config_name=planned.config_name, task_function=sweep.run_job, overrides=overrides

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from boosterrun import lease, policy, progress
+from boosterrun import alive, binding, lease, policy, progress
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
@@ -137,8 +137,15 @@ class Engine:
             with self._phase("wait"):
                 stack.enter_context(ahead.timing())
                 device = self.hello.device if self.hello is not None else None
-                stack.enter_context(lease.held(device, self.job.config.gpu.wait))
+                stack.enter_context(lease.held(binding.told(device), self.job.config.gpu.wait))
             yield
+
+    def _device(self, failure: SideFailed) -> Mapping[str, Any] | None:
+        """The GPU that a failure may be about: the one that the sides use, or should have started on."""
+        if self.hello is not None:
+            return binding.told(self.hello.device)
+        bound = binding.current()
+        return None if bound is None or failure.kind != "start_error" else {"uuid": bound.uuid}
 
     @contextlib.contextmanager
     def _blame(self, trial: Trial) -> Iterator[None]:
@@ -146,8 +153,8 @@ class Engine:
         try:
             yield
         except SideFailed as failure:
-            if self.hello is not None:  # what broke the GPU may be innocent of what fails now
-                lease.require_alive(self.hello.device)
+            if alive.suspect(failure):  # what broke the GPU may be innocent of what fails now
+                alive.require(self._device(failure))
             where = f"shape {trial.name}: {failure.message}"
             if failure.side == "baseline" or self.job.acf is None:
                 words = blame.explain(failure, None)[1]

@@ -1,0 +1,61 @@
+"""GPUs that are out of a sweep: one note each in its folder, so that every process of the sweep knows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+from pathlib import Path
+
+from boosterrun import alive, draft, gpu
+from boosterrun.atomic import replacing
+from boosterrun.devices import Device
+from boosterrun.errors import RunError
+
+_PREFIX = "wedged-"
+
+
+def take_out(folder: Path, device: Device, reason: str, job: str) -> None:
+    """Note that a GPU is out of the sweep, and tell. Raises RunError when it cannot be written."""
+    note = {
+        "uuid": device.uuid,
+        "index": device.index,
+        "name": device.name,
+        "host": socket.gethostname(),
+        "at": draft.now(),
+        "job": job,
+        "reason": reason,
+    }
+    with replacing(folder / f"{_PREFIX}{gpu.lock_name(device.uuid)}.json") as stream:
+        stream.write(json.dumps(note, indent=1).encode())
+    sys.stderr.write(f"boosterrun: warning: GPU {device.index} is out of this sweep: {reason}\n")
+    sys.stderr.flush()
+
+
+def reasons(folder: Path) -> dict[str, str]:
+    """The GPUs that are out of a sweep: why, by UUID. Never raises."""
+    return {uuid: reason for uuid, reason, _ in _notes(folder)}
+
+
+def readmit(folder: Path) -> None:
+    """Before a sweep goes on: take back those that are here and answer again, after a reset. Never raises."""
+    notes = _notes(folder)
+    here = {device["uuid"] for device in gpu.inventory()[0]} if notes else set()
+    for uuid, _, path in notes:
+        if uuid not in here:
+            continue
+        with contextlib.suppress(RunError, OSError):
+            alive.require({"uuid": uuid})
+            path.rename(path.with_name(f"{path.name}.old"))
+            sys.stdout.write(f"GPU {uuid} answers again, and is back in this sweep\n")
+            sys.stdout.flush()
+
+
+def _notes(folder: Path) -> list[tuple[str, str, Path]]:
+    found = []
+    for path in sorted(folder.glob(f"{_PREFIX}*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            note = json.loads(path.read_bytes())
+            found.append((str(note["uuid"]), str(note["reason"]), path))
+    return found
