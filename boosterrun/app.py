@@ -18,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from boosterrun import binding, canary, devices, draft, environment, gpu, interrupt, packs, record
+from boosterrun import binding, canary, devices, draft, environment, gpu, interrupt, packs, record, redact
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
 from boosterrun.errors import BoosterrunError, UsageError

@@ -34,7 +34,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from boosterrun import binding, interrupt, live, progress, record, resume, summary
+from boosterrun import binding, interrupt, live, progress, record, redact, resume, summary
 from boosterrun.atomic import replacing
 from boosterrun.config import typed
 from boosterrun.errors import BoosterrunError, RunError, UsageError
