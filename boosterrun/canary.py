@@ -10,7 +10,6 @@ import fnmatch
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import sys
 import time
@@ -22,7 +21,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from boosterrun import packs, redact
+from boosterrun import leftovers, packs, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config, typed
@@ -181,17 +180,14 @@ class _Trial:
     def checks(self) -> list[_Check]:
         """Every check, side by side. The timed checks with the Debug Pack would follow here."""
         root = packs.materialise(self.pack.read(self.acf), self.acf.sha256).parent
-        place = root / f"canary-{secrets.token_hex(8)}"  # compilers can read it, and no other sweep does
-        try:
-            place.mkdir()
-            with ThreadPoolExecutor(max_workers=2) as pool:
-                poison = pool.submit(self._poison, place)
-                same_path = pool.submit(self._same_path, place / "same-path.acf")
-                return [poison.result(), same_path.result()]
-        except OSError as error:
-            raise RunError(f"cannot write to {place}: {error.strerror}", "Free some space") from error
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        with leftovers.scratch("canary-", root) as place:  # compilers can read it, and no other sweep does
+            try:
+                with ThreadPoolExecutor(max_workers=2) as pool:
+                    poison = pool.submit(self._poison, place)
+                    same_path = pool.submit(self._same_path, place / "same-path.acf")
+                    return [poison.result(), same_path.result()]
+            except OSError as error:
+                raise RunError(f"cannot write to {place}: {error.strerror}", "Free some space") from error
 
     def _poison(self, place: Path) -> _Check:
         """A damaged ACF under its own name must stop the build."""

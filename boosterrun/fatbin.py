@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
-from boosterrun import process
+from boosterrun import leftovers, process
 from boosterrun.errors import RunError, ToolchainError
 
 _SECONDS = 120.0
@@ -32,15 +31,15 @@ def cubins(program: Path, cuobjdump: Path) -> list[bytes]:
 
     PTX that the driver would compile is not looked at. Raises RunError when cuobjdump cannot read the file.
     """
-    with tempfile.TemporaryDirectory(prefix="boosterrun-") as folder:
+    with leftovers.scratch("boosterrun-cubins-") as folder:
         argv = [str(cuobjdump), "-xelf", "all", str(program.absolute())]
-        done = process.run(argv, timeout=_SECONDS, cwd=Path(folder))
+        done = process.run(argv, timeout=_SECONDS, cwd=folder)
         if done.returncode != 0:
             text = f"{done.stderr}\n{done.stdout}".strip()
             if _NONE in text:
                 return []
             raise RunError(f"cuobjdump cannot read {program}: {text[:400] or 'no words'}", "Check the file")
-        return [path.read_bytes() for path in sorted(Path(folder).glob("*.cubin"), key=_number)]
+        return [path.read_bytes() for path in sorted(folder.glob("*.cubin"), key=_number)]
 
 
 def _number(path: Path) -> tuple[int, str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from boosterrun.hydra_ext.setup import set_up
 
@@ -15,7 +13,8 @@ def run(argv: Sequence[str]) -> int:
     Raises CanaryError when an ACF does not reach a compiler, and BoosterrunError for bad input.
     """
     set_up()
-    from boosterrun import app, canary  # noqa: PLC0415
+    from boosterrun import app, binding, canary, leftovers  # noqa: PLC0415
+    from boosterrun.config import typed  # noqa: PLC0415
     from boosterrun.hydra_ext import arguments, plan  # noqa: PLC0415
 
     planned = plan.make(arguments.parse(argv))
@@ -23,6 +22,9 @@ def run(argv: Sequence[str]) -> int:
         if planned.pack.acfs:  # any will do: it is the pack that must suit the compiler
             config.acf.id = planned.pack.acfs[0].id
         app.preflight(config)
-    with tempfile.TemporaryDirectory(prefix="boosterrun-canary-") as folder:
-        canary.before_sweep(planned.configs, Path(folder))
+    with (
+        leftovers.scratch("boosterrun-canary-") as folder,
+        binding.lent([typed(config) for config in planned.configs], folder),
+    ):
+        canary.before_sweep(planned.configs, folder)
     return 0

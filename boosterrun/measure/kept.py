@@ -9,13 +9,12 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boosterrun.errors import RunError
+from boosterrun import leftovers
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideFailed, SideSpec
 from boosterrun.measure.blocks import Timing
 from boosterrun.pairs import Pair
@@ -142,8 +141,4 @@ class LentBaseline(Closing):
 
 
 def _folder() -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="boosterrun-baseline-"))
-    except OSError as error:
-        advice = "Free some space there, or set TMPDIR"
-        raise RunError(f"cannot write to {tempfile.gettempdir()}: {error.strerror}", advice) from error
+    return leftovers.make("boosterrun-baseline-")
