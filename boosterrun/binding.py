@@ -118,7 +118,10 @@ def release() -> None:
 
 @contextlib.contextmanager
 def lent(configs: Sequence[Config], folder: Path) -> Iterator[None]:
-    """Have a GPU for as long as the block, for what is done before the jobs; on any machine."""
+    """Have a GPU for as long as the block, for what is no job: that of the jobs, if there is one by now."""
+    if current() is not None:
+        yield
+        return
     config = next((config for config in configs if devices.chosen(config)), None)
     try:
         if config is not None and gpu.inventory()[0]:

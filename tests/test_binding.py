@@ -33,6 +33,9 @@ for line in sys.stdin:
             if (pid := os.fork()) == 0:
                 os._exit(0 if binding.current() is None and "CUDA_VISIBLE_DEVICES" not in os.environ else 1)
             assert os.waitpid(pid, 0)[1] == 0
+        elif line.strip() == "lend":
+            with binding.lent([config], Path(sys.argv[1])):
+                moved = os.environ["CUDA_VISIBLE_DEVICES"]
         elif line.startswith("shell "):
             os.environ["CUDA_VISIBLE_DEVICES"] = line.split()[1]
         else:
@@ -114,6 +117,13 @@ def test_a_released_gpu_is_free_and_the_shell_has_its_variable_back(machine: Mac
     assert tell(first)[0] == "GPU-aa11"
     assert tell(first, "fork")[0] == "GPU-aa11"
     assert tell(machine.start())[0] == "GPU-bb22"  # the fork's end has not given the claim back
+
+
+def test_what_is_done_before_the_jobs_has_a_gpu_too(machine: Machine) -> None:
+    process = machine.start("[1]")
+    assert tell(process, "lend") == [None, "GPU-bb22"]
+    tell(process)
+    assert tell(process, "lend") == ["GPU-bb22", "GPU-bb22"]  # not taken from the jobs
 
 
 def test_what_an_engine_has_chosen_is_respected(machine: Machine) -> None:
