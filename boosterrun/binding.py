@@ -61,6 +61,12 @@ def uuids() -> list[str] | None:
     return None if device is None else [device.uuid]
 
 
+def model(config: Config) -> str | None:
+    """The name of the GPU that a job has, or would have; None without any. Raises UsageError."""
+    device = current()  # asked of the driver once: a GPU that hangs now may hang who asks
+    return devices.model(config, os.environ) if device is None else device.name
+
+
 def told(device: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """What a side has told of its GPU, with the UUID that NVML has for it; None stays None."""
     bound = current()

@@ -25,11 +25,11 @@ def strangers(device: int | str) -> list[int]:
     the driver tells how busy each process is. Processes that cannot be seen from here are not believed: in a
     container the driver may tell the ids that they have outside.
     """
-    pids = [pid for pid in gpu.compute_pids(device) or [] if _has_cuda(pid)]
+    pids = gpu.compute_pids(device)
     if not pids:
         return []
     runs = {os.getpid(), *locks.holders(claim_prefix(str(device)))}
-    foreign = [pid for pid in pids if not _belongs(pid, runs)]
+    foreign = [pid for pid in pids if not _belongs(pid, runs) and _has_cuda(pid)]
     working = gpu.working_pids(device, time.time() - _RECENT) if foreign else set()
     return sorted(foreign if working is None else working.intersection(foreign))
 

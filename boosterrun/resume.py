@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from boosterrun import devices, record, redact
+from boosterrun import binding, record, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config
@@ -92,7 +92,7 @@ def identity_of(config: Config) -> dict[str, Any]:
         files=ingredients.files,
         compilers={name: c.version if c is not None else None for name, c in compilers.items()},
         packages=_packages() if timed else {},
-        gpu=devices.model(config, os.environ) if timed else None,
+        gpu=binding.model(config) if timed else None,
     )
 
 
