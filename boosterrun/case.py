@@ -35,7 +35,8 @@ class Case:
             dicts of them; None means the declared ``outputs``. It need not wait for the GPU. It is called
             many times: it must not change its inputs, and must write the whole output each time.
         reference: returns the right output from an independent computation, in higher precision where
-            that matters, without any code compiled with the ACF. Called once, before ``run``.
+            that matters, without any code compiled with the ACF; an input only as a copy. Called once,
+            before ``run``.
         outputs: preallocated arrays that ``run`` writes. They, and what ``run`` returned, are filled with
             NaN (or the largest integer) before the run that is compared: an output that is not written
             again cannot pass.

@@ -22,7 +22,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-READERS = [protocol.hello, protocol.built, protocol.checked, protocol.samples]
+READERS = [protocol.hello, protocol.built, protocol.checked, lambda result: protocol.samples(result, 1.0)]
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))
@@ -68,7 +68,7 @@ def test_what_json_cannot_say_is_not_sent(value: Any) -> None:
 def test_results_of_any_form_are_valid_or_refused(result: dict[str, Any]) -> None:
     for read in READERS:
         try:
-            read(result)  # type: ignore[operator]
+            read(result)
         except ProtocolError:
             continue
 
@@ -78,13 +78,34 @@ def test_results_of_any_form_are_valid_or_refused(result: dict[str, Any]) -> Non
 )
 def test_samples_must_be_times(values: Any) -> None:
     with pytest.raises(ProtocolError):
-        protocol.samples({"values": values, "timer": "host", "detail": {}})
+        protocol.samples({"values": values, "timer": "host", "detail": {}}, 1.0)
 
 
 def test_a_failed_launch_is_none() -> None:
-    samples = protocol.samples({"values": [1, None, 2.5], "timer": "host", "detail": {}})
+    samples = protocol.samples({"values": [1, None, 2.5], "timer": "host", "detail": {}}, 1.0)
     assert samples.values == [1.0, None, 2.5]
     assert samples.unit == "ms"
+
+
+@pytest.mark.parametrize(
+    ("timer", "detail", "milliseconds", "possible"),
+    [
+        ("host", {}, [400, None, 590], True),
+        ("host", {}, [400, 700], False),
+        ("batch", {"launches_per_value": 100}, [4, 5], True),
+        ("batch", {"launches_per_value": 100}, [4, 7], False),
+        ("own", {}, [400, 700], True),
+    ],
+)
+def test_a_block_cannot_take_less_than_its_samples(
+    timer: str, detail: dict[str, Any], milliseconds: list[float], possible: bool
+) -> None:
+    answer = {"values": milliseconds, "timer": timer, "detail": detail}
+    if possible:
+        assert protocol.samples(answer, 1.0).values == milliseconds
+    else:
+        with pytest.raises(ProtocolError, match="clock"):
+            protocol.samples(answer, 1.0)
 
 
 @pytest.mark.parametrize("change", [{"passed": 1}, {"passed": None}, {"detail": []}])

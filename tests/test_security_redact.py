@@ -122,7 +122,9 @@ def make(*, seed, fail=False, **options):
         if fail:
             raise RuntimeError(f"no {os.environ['SHELL_API_KEY']} {os.environ['SIDE_TOKEN']} {options}")
         return x * 2
-    return Case(run=run, reference=lambda: x * 2)
+    # Always the same times, so that a busy machine decides nothing.
+    times = lambda count: [1 + i / 1000 for i in range(count)]
+    return Case(run=run, reference=lambda: x * 2, sample=times)
 """
 SECRETS = {
     "shell": "sh-S3cret-1111",

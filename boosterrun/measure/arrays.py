@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +134,27 @@ def poison(value: Any) -> int:
     Numbers, read-only arrays and arrays whose elements share memory stay as they are.
     """
     return sum(_poison(array) for _, array in leaves(value))
+
+
+@contextmanager
+def withheld(value: Any, kept: list[Array]) -> Iterator[int]:
+    """Poison the arrays in ``value``, whose private copies are ``kept``, for the block; gives how many."""
+    filled = [(leaf, copy) for (_, leaf), copy in zip(leaves(value), kept, strict=True) if _poison(leaf)]
+    try:
+        yield len(filled)
+    except BaseException:
+        with suppress(Exception):  # a GPU that is lost has nothing to give back
+            _give_back(filled)
+        raise
+    _give_back(filled)
+
+
+def _give_back(filled: list[tuple[Any, Array]]) -> None:
+    for leaf, copy in filled:
+        if isinstance(leaf, np.ndarray):
+            leaf[...] = copy.data
+        else:
+            leaf.detach().copy_(sys.modules["torch"].as_tensor(copy.data))
 
 
 def _poison(array: Any) -> bool:

@@ -22,6 +22,10 @@ MAX_LINE = 8 << 20
 # Of a message between a runner and the process that forks its workers.
 MAX_PACKET = 1 << 20
 _TIMER_NAME_LIMIT = 40
+OWN_TIMER = "own"
+# Two clocks (a GPU's and ours) need not agree better: a factor, and ms.
+_CLOCKS_DIFFER = 1.01
+_CLOCK_MARGIN = 1.0
 
 
 class ProtocolError(Exception):
@@ -171,8 +175,12 @@ def checked(result: dict[str, Any]) -> Checked:
     return Checked(_field(result, "passed", bool), _field(result, "detail", dict))
 
 
-def samples(result: dict[str, Any]) -> Samples:
-    """Validate the answer to sample: ms above zero, None for a failed launch. Raises ProtocolError."""
+def samples(result: dict[str, Any], seconds: float) -> Samples:
+    """Validate the answer to sample: ms above zero, None for a failed launch.
+
+    The block took ``seconds`` by our own clock: what was timed within it cannot have taken longer, unless the
+    case says what a launch took (timer ``own``). Raises ProtocolError.
+    """
     values = [None if v is None else _number(v, "a sample") for v in _field(result, "values", list)]
     if not values:
         raise ProtocolError("there are no samples")
@@ -181,7 +189,13 @@ def samples(result: dict[str, Any]) -> Samples:
     timer = _field(result, "timer", str)
     if not timer or len(timer) > _TIMER_NAME_LIMIT:
         raise ProtocolError("the timer has no proper name")
-    return Samples(values, "ms", timer, _field(result, "detail", dict))
+    detail = _field(result, "detail", dict)
+    launches = _number(detail.get("launches_per_value", 1), "launches_per_value")
+    total = sum(v for v in values if v is not None) * launches
+    if timer != OWN_TIMER and total > seconds * 1e3 * _CLOCKS_DIFFER + _CLOCK_MARGIN:
+        took = f"{total:.6g} ms in a block that took {seconds * 1e3:.6g} ms"
+        raise ProtocolError(f"the samples add up to {took}: the clock of the worker is wrong")
+    return Samples(values, "ms", timer, detail)
 
 
 def _field(source: dict[str, Any], name: str, kind: type) -> Any:

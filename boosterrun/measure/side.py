@@ -98,10 +98,11 @@ class WorkerSide(Closing):
 
     def sample(self, shape: str, launches: int, timer: str, warmup: int = 0) -> Samples:
         """Time one block in ms. ``timer``: see boosterrun.measure.timers. Raises SideFailed."""
+        begin = time.monotonic()
         return self._request(
             "runtime_error",
             self._timeouts.sample,
-            protocol.samples,
+            lambda result: protocol.samples(result, time.monotonic() - begin),
             op="sample",
             shape=shape,
             launches=launches,

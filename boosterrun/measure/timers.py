@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+# Bound before any case is imported: whoever replaces time.perf_counter_ns changes nothing here.
+from time import perf_counter_ns
 from typing import Any
 
 from boosterrun.case import Case
@@ -114,10 +116,10 @@ class Timers:
         case, values = self._case, []
         wait(case)
         for _ in range(count):
-            start = time.perf_counter_ns()
+            start = perf_counter_ns()
             case.run()
             wait(case)
-            values.append((time.perf_counter_ns() - start) / 1e6)
+            values.append((perf_counter_ns() - start) / 1e6)
         return values
 
     def _flush(self) -> Any:

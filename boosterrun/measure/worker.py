@@ -29,6 +29,10 @@ from boosterrun.measure.api import FailureKind
 
 _TEXT = 6000
 _TRACEBACK = 4000
+_NOT_ITS_OWN = (
+    "the output is right only while the arrays that reference returned are left alone: "
+    "run must not read them, and a reference that returns an input must return a copy of it"
+)
 # These leave the CUDA context unusable: every later call of the process fails with the same words.
 _STICKY = re.compile(
     r"illegal memory access|misaligned address|illegal instruction|unspecified launch failure"
@@ -105,7 +109,11 @@ class Worker:
         reference = arrays.keep(answer)
         output = case.run()
         timers.wait(case)
-        return {**_checked(case, reference, output)[0], "seed": request["seed"]}
+        with arrays.withheld(answer, reference) as withheld:
+            found, output = _checked(case, reference, output)
+        if withheld and not found["passed"] and _checked(case, reference, output)[0]["passed"]:
+            found["detail"]["message"] = _NOT_ITS_OWN
+        return {**found, "seed": request["seed"]}
 
     def check_timed(self, request: dict[str, Any]) -> dict[str, Any]:
         """Check the case that is timed, with the reference of its first moment."""
