@@ -17,8 +17,14 @@ from types import FrameType
 
 from boosterrun import process
 
-# Slurm sends SIGUSR1 (--signal) or SIGTERM some time before it kills.
-EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 143}
+# Slurm sends SIGUSR1 or SIGUSR2 (--signal; submitit's is SIGUSR2) or SIGTERM some time before it kills.
+EXIT_CODES = {
+    signal.SIGINT: 130,
+    signal.SIGTERM: 143,
+    signal.SIGHUP: 129,
+    signal.SIGUSR1: 143,
+    signal.SIGUSR2: 143,
+}
 
 # Seconds until children are killed, so that nobody waits for them: a pair may come to its end first.
 _FOR_A_PAIR = 1.0
