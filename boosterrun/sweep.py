@@ -12,7 +12,7 @@ import hashlib
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -34,7 +34,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from boosterrun import binding, interrupt, live, progress, record, redact, resume, summary
+from boosterrun import binding, interrupt, launchers, live, progress, record, redact, resume, summary
 from boosterrun.atomic import replacing
 from boosterrun.config import typed
 from boosterrun.errors import BoosterrunError, RunError, UsageError
@@ -42,6 +42,9 @@ from boosterrun.hydra_ext import written
 from boosterrun.hydra_ext.jobs import JobConfigs
 from boosterrun.hydra_ext.keys import did_you_mean
 from boosterrun.hydra_ext.sources import NONE, PackSource
+from boosterrun.launchers import outcome
+from boosterrun.launchers.engine import Engine
+from boosterrun.launchers.task import Task
 
 # Hydra 1.3 takes sweepers only from a package of this name; 1.4 wants the name that the class has.
 HYDRA_1_3 = hydra.__version__.startswith("1.3.")
@@ -70,6 +73,7 @@ def register() -> None:
     plugins = Plugins.instance()
     plugins.register(PackSweeper)
     plugins.class_name_to_class[TARGET] = PackSweeper
+    launchers.register()
 
 
 def run_job(cfg: DictConfig) -> Mapping[str, Any]:
@@ -250,8 +254,10 @@ class PackSweeper(Sweeper):
         done, judged, kept = 0, 0, list[summary.Row]()
         here = isinstance(self.launcher, BasicLauncher)
         try:
-            with live.view(len(jobs), here=here) as view:
-                for result in self._run(jobs, acf_ids(jobs, loader, str(self.config.acf.id))):
+            running = self._run(jobs, acf_ids(jobs, loader, str(self.config.acf.id)))
+            # Closed before the merge: what still runs elsewhere writes what it has.
+            with live.view(len(jobs), here=here) as view, contextlib.closing(running) as results:
+                for result in results:
                     interrupt.check()
                     done += 1
                     judged += result["status"] == "decided" and result["acf"] is not None
@@ -267,26 +273,29 @@ class PackSweeper(Sweeper):
             raise
         return summary.merge(folder, kept, judged, report=bool(self.config.report))
 
-    def _run(self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    def _run(
+        self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]
+    ) -> Generator[Mapping[str, Any], None, None]:
         assert self.config is not None  # noqa: S101 - for the type checker
         overrides = job_overrides(jobs, acfs)
         limit = self.config.protocol.max_baseline_failures
         failed: list[Mapping[str, Any]] = []
         launch = self._here if isinstance(self.launcher, BasicLauncher) else self._launched
-        for number, returned in enumerate(launch(jobs, overrides, subdirs(jobs, acfs)), 1):
-            result = _result(returned)
-            yield result
-            failed = [] if result["status"] == "decided" else [*failed, result]
-            if len(failed) >= limit > 0 and number < len(jobs):
-                error = failed[-1]["error"]
-                raise RunError(
-                    f"{len(failed)} jobs in a row could not be judged, the last one: {error['message']}",
-                    error["advice"] or "Correct the cause and run the sweep again",
-                )
+        with contextlib.closing(launch(jobs, overrides, subdirs(jobs, acfs))) as launched:
+            for number, returned in enumerate(launched, 1):
+                result = _result(returned)
+                yield result
+                failed = [] if result["status"] == "decided" else [*failed, result]
+                if len(failed) >= limit > 0 and number < len(jobs):
+                    error = failed[-1]["error"]
+                    raise RunError(
+                        f"{len(failed)} jobs in a row could not be judged, the last one: {error['message']}",
+                        error["advice"] or "Correct the cause and run the sweep again",
+                    )
 
     def _here(
         self, jobs: Sequence[Mapping[str, str]], overrides: Sequence[list[str]], names: Sequence[str]
-    ) -> Iterator[JobReturn]:
+    ) -> Generator[JobReturn, None, None]:
         """One job after the other in this process, like Hydra's basic launcher; each is told at once."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
         configs = JobConfigs(self.hydra_context.config_loader, self.config)
@@ -329,22 +338,40 @@ class PackSweeper(Sweeper):
 
     def _launched(
         self, jobs: Sequence[Mapping[str, str]], overrides: Sequence[list[str]], names: Sequence[str]
-    ) -> Iterator[JobReturn]:
-        """For a launcher that runs jobs elsewhere: all at once, or in ``hydra.sweeper.max_batch_size``."""
-        assert self.launcher is not None  # noqa: S101 - for the type checker
+    ) -> Generator[JobReturn, None, None]:
+        """All jobs whose results do not stand, elsewhere; each is told as it ends."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
         configs = JobConfigs(self.hydra_context.config_loader, self.config)
-        lines = []
-        for job, line, name in zip(jobs, overrides, names, strict=True):
-            if Path(self.config.hydra.sweep.dir, name, record.FILENAME).exists():
-                stands = earlier(configs.get(job, line, name))
-                if stands is not None:
-                    yield _completed(stands)
-                    continue
-            lines.append([*line, f"hydra.sweep.subdir={name}"])
-        size = self.max_batch_size or max(1, len(jobs))
+        folder, cwd = Path(self.config.hydra.sweep.dir), str(Path.cwd())
+        tasks = []
+        for number, (job, line, name) in enumerate(zip(jobs, overrides, names, strict=True)):
+            config = configs.get(job, line, name)
+            if (stands := earlier(config)) is not None:
+                yield _completed(stands)
+                continue
+            with open_dict(config):
+                config.hydra.job.id = config.hydra.job.num = number
+            tasks.append(Task(name, config, cwd))
+        if isinstance(self.launcher, Engine):
+            with contextlib.closing(outcome.results(self.launcher, tasks, folder)) as results:
+                for result in results:
+                    yield _completed(result)
+        elif tasks:
+            yield from self._by_plugin(tasks, [[*overrides[t.config.hydra.job.num]] for t in tasks])
+
+    def _by_plugin(self, tasks: Sequence[Task], lines: Sequence[list[str]]) -> Iterator[JobReturn]:
+        """By a launcher of somebody else: all at once, or in ``hydra.sweeper.max_batch_size``."""
+        assert self.launcher is not None  # noqa: S101 - for the type checker
+        lines = [[*line, f"hydra.sweep.subdir={task.name}"] for task, line in zip(tasks, lines, strict=True)]
+        size = self.max_batch_size or len(lines)
         for start in range(0, len(lines), size):
-            yield from self.launcher.launch(lines[start : start + size], initial_job_idx=start)
+            try:
+                returned = self.launcher.launch(lines[start : start + size], initial_job_idx=start)
+            except Exception as error:  # a job that died is a result of its kind; the others are merged
+                raise RunError(
+                    f"the launcher failed: {type(error).__name__}: {error}", "What has a result stands"
+                ) from error
+            yield from returned
 
 
 @contextlib.contextmanager
@@ -363,7 +390,7 @@ def _override(key: str, value: str) -> str:
     return f"{key}={value}" if value or not key.startswith("~") else key
 
 
-def _completed(result: resume.Earlier) -> JobReturn:
+def _completed(result: Mapping[str, Any]) -> JobReturn:
     returned = JobReturn()
     returned.return_value = result
     returned.status = JobStatus.COMPLETED

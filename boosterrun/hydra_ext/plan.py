@@ -16,6 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from boosterrun import launchers
 from boosterrun.errors import UsageError
 from boosterrun.hydra_ext import keys, search, sources
 from boosterrun.hydra_ext.arguments import Arguments, literal, quoted
@@ -60,6 +61,7 @@ def make(arguments: Arguments, *, may_fetch: bool = True) -> Plan:
         parsed = OverridesParser.create().parse_overrides(rest)
         single = [o for o, p in zip(rest, parsed, strict=True) if not p.is_sweep_override()]
         first = _compose(blind, name, [*single, *_any(acf)])
+        launchers.require(first.hydra.launcher)
         multirun = flags.multirun or str(first.hydra.mode) == str(RunMode.MULTIRUN)
         params = (first.hydra.sweeper.get("params") or {}) if multirun else {}
         by_key = [f"{key}={value}" for key, value in params.items()]

@@ -1,0 +1,91 @@
+"""Jobs in processes of this machine that end when the process that started them ends, or says so."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from boosterrun.launchers.engine import PATIENCE
+from boosterrun.launchers.task import Failure, Task, run
+
+_LOCK = "lock"
+_BEGUN = ".begun"
+_POLL = 0.1
+
+
+class Leash:
+    """A lock that the owner of the jobs holds: whoever gets it knows that the jobs are to end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Tell the jobs to end, and those that have not begun not to begin."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def begun(self, task: Task) -> bool:
+        """Whether a process has begun with a task."""
+        return (self.folder / (task.name + _BEGUN)).exists()
+
+
+@contextlib.contextmanager
+def leash() -> Iterator[Leash]:
+    """A leash for as long as the block."""
+    with tempfile.TemporaryDirectory(prefix="boosterrun-jobs-", ignore_cleanup_errors=True) as folder:
+        held = Leash(Path(folder))
+        try:
+            yield held
+        finally:
+            held.release()
+
+
+def run_on(folder: Path, task: Task) -> Failure | None:
+    """Run a task on the leash in ``folder``; as :func:`boosterrun.launchers.task.run`."""
+    over = threading.Event()
+    try:
+        if _released(folder):
+            return None
+        (folder / (task.name + _BEGUN)).touch()
+    except OSError:  # the owner has ended, and its folder is gone
+        return None
+    threading.Thread(target=_watch, args=(folder, over), daemon=True).start()
+    try:
+        return run(task)
+    finally:
+        over.set()
+
+
+def _watch(folder: Path, over: threading.Event) -> None:
+    while not over.wait(_POLL):
+        try:
+            released = _released(folder)
+        except OSError:
+            released = True
+        if released:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(PATIENCE)
+            if not over.is_set():
+                os._exit(signal.SIGTERM)
+            return
+
+
+def _released(folder: Path) -> bool:
+    descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,89 @@
+"""``hydra/launcher=joblib``: processes of this machine, one for each GPU, by joblib's loky."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing
+from typing import Any
+
+from boosterrun import devices
+from boosterrun.config import Config, typed
+from boosterrun.errors import RunError, UsageError
+from boosterrun.launchers.engine import PATIENCE, Ended, Engine
+from boosterrun.launchers.leash import Leash, leash, run_on
+from boosterrun.launchers.task import Failure, Task
+
+_AUTO = "auto"
+
+
+class JoblibLauncher(Engine):
+    """Runs ``n_jobs`` jobs at once; ``auto``: one for each GPU, for a static screen one for each core."""
+
+    def __init__(self, n_jobs: int | str = _AUTO) -> None:
+        self.n_jobs = n_jobs
+
+    def run(self, tasks: Sequence[Task]) -> Generator[Ended, None, None]:
+        """Run the tasks. Where a process dies, loky ends the others too: all that they ran is lost."""
+        number = self._number(tasks)
+        waiting = {task.name: task for task in tasks}
+        with leash() as held:
+            while waiting:
+                before = len(waiting)
+                with closing(_pool(list(waiting.values()), number, held)) as pool:
+                    for ended in pool:
+                        del waiting[ended.name]
+                        yield ended
+                if len(waiting) == before:
+                    raise RunError("no process could be started for a job", "Check memory and process limits")
+
+    def _number(self, tasks: Sequence[Task]) -> int:
+        if self.n_jobs == _AUTO:
+            return _fitting(typed(_plain(tasks[0]))) if tasks else 1
+        if not isinstance(self.n_jobs, int) or self.n_jobs < 1:
+            raise UsageError(f"hydra.launcher.n_jobs={self.n_jobs} is no number", "Give auto, 1, 2, ...")
+        return self.n_jobs
+
+
+def _pool(tasks: Sequence[Task], number: int, held: Leash) -> Generator[Ended, None, None]:
+    """Run tasks until all have ended or the pool has broken: what has not begun then is not told of."""
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - it takes its time
+
+    from joblib.externals.loky import ProcessPoolExecutor  # noqa: PLC0415 - an extra
+
+    pool = ProcessPoolExecutor(max_workers=min(number, len(tasks)))
+    running: dict[Future[Any], Task] = {}
+    try:
+        running = {pool.submit(run_on, held.folder, task): task for task in tasks}
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task = running.pop(future)
+                error = future.exception()
+                if error is None:
+                    yield Ended(task.name, future.result())
+                elif not isinstance(error, BrokenProcessPool):
+                    yield Ended(task.name, Failure(f"{type(error).__name__}: {error}"))
+                elif held.begun(task):
+                    yield Ended(task.name, Failure("its process died, or was ended as another one died"))
+    finally:
+        held_back = [future for future in running if not future.cancel()]
+        if held_back:
+            held.release()
+            wait(held_back, timeout=PATIENCE)
+        pool.shutdown(wait=True, kill_workers=True)
+
+
+def _plain(task: Task) -> Any:
+    from boosterrun.sweep import task_config  # noqa: PLC0415 - it imports the launchers
+
+    return task_config(task.config)
+
+
+def _fitting(config: Config) -> int:
+    """How many jobs fit on this machine at once without disturbing each other."""
+    from boosterrun.adapters import base  # noqa: PLC0415
+
+    if base.load(config.workload.adapter).evidence != "timed":
+        return len(os.sched_getaffinity(0))
+    return max(1, len(devices.allowed(config.gpu.devices, os.environ))) if devices.chosen(config) else 1
