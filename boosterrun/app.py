@@ -6,19 +6,32 @@ compiler, a full disk) makes the result ``undecided`` with an error, and the swe
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
+import sys
 import time
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig
 
-from boosterrun import binding, canary, devices, draft, environment, gpu, interrupt, packs, record, redact
+from boosterrun import (
+    binding,
+    canary,
+    closer,
+    devices,
+    draft,
+    environment,
+    gpu,
+    interrupt,
+    packs,
+    record,
+    redact,
+)
 from boosterrun.adapters import base
 from boosterrun.config import Config, typed
 from boosterrun.errors import BoosterrunError, UsageError
@@ -26,6 +39,8 @@ from boosterrun.pairs import Protocol
 
 SELF_TEST = "none"
 WORK = "work"
+# Seconds that were spent on a job before its turn, by its folder.
+_SCREENED: dict[Path, float] = {}
 
 
 def preflight(cfg: DictConfig) -> None:
@@ -74,12 +89,13 @@ def run_job(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     return job.result
 
 
-def looks_ahead(cfg: DictConfig) -> bool:
-    """Whether candidates of later jobs may be built in the background (see :func:`announce`)."""
+def round_size(cfg: DictConfig) -> int:
+    """How many jobs are screened before the first of them is confirmed; 1: each job is judged in one go."""
+    if not isinstance(base.load(cfg.workload.adapter), base.Preparing):
+        return 1
     from boosterrun.measure import ahead  # noqa: PLC0415 - a static screen needs none of it
 
-    adapter = base.load(cfg.workload.adapter)
-    return isinstance(adapter, base.Preparing) and ahead.limit(cfg.sweep.build_ahead) > 0
+    return max(1, ahead.limit(cfg.sweep.build_ahead))
 
 
 def announce(cfg: DictConfig, folder: Path) -> bool:
@@ -89,26 +105,61 @@ def announce(cfg: DictConfig, folder: Path) -> bool:
     when the job itself comes, with the same ``folder``.
     """
     try:
-        config = typed(cfg)
-        adapter = base.load(config.workload.adapter)
-        if config.acf.id == SELF_TEST or not isinstance(adapter, base.Preparing):
-            return True
-        pack = _pack(config)
-        acf = pack.get(config.acf.id)
-        controls = packs.materialise(pack.read(acf), acf.sha256)
-        toolchain = adapter.toolchain(config, os.environ)
-        work = folder / WORK
-        return adapter.prepare(base.Job(config, acf, controls, folder, work, toolchain, config.gpu.arch))
+        adapter, job = _early(cfg, folder)
+        return job is None or adapter.prepare(job)
     except Exception:
         return True
 
 
+def screen(cfg: DictConfig, folder: Path) -> bool:
+    """Do the screen of a later job now; returns whether :func:`run_job` will go on from there.
+
+    Never raises but for a signal: what is wrong is told when the job itself comes, with the same ``folder``.
+    """
+    begun = time.monotonic()
+    try:
+        adapter, job = _early(cfg, folder)
+        if job is None:
+            return False
+        adapter.screen(job)
+    except Exception:
+        return False
+    _SCREENED[folder] = time.monotonic() - begun
+    return True
+
+
+def _early(cfg: DictConfig, folder: Path) -> tuple[base.Preparing, base.Job | None]:
+    """A job before its turn, and who can do something for it; None: nothing can be done."""
+    config = typed(cfg)
+    adapter = base.load(config.workload.adapter)
+    if not isinstance(adapter, base.Preparing):
+        raise TypeError(config.workload.adapter)
+    if config.acf.id == SELF_TEST:
+        return adapter, None
+    pack = _pack(config)
+    acf = pack.get(config.acf.id)
+    controls = packs.materialise(pack.read(acf), acf.sha256)
+    toolchain = cast(base.Adapter, adapter).toolchain(config, os.environ)
+    return adapter, base.Job(config, acf, controls, folder, folder / WORK, toolchain, config.gpu.arch)
+
+
+def end_round() -> None:
+    """End what the jobs of a round shared. Never raises."""
+    for name, end in (("rounds", "close"), ("kept", "end_round")):
+        _end(name, end)
+
+
 def close() -> None:
     """End what was started for later jobs. Never raises."""
-    from boosterrun.measure import ahead, kept, warm  # noqa: PLC0415 - a static screen needs none of them
+    for name in ("rounds", "ahead", "kept", "warm"):
+        _end(name, "close")
+    closer.finish()
 
-    for module in (ahead, kept, warm):
-        module.close()
+
+def _end(name: str, how: str) -> None:
+    """A static screen has none of these modules, and is not to load them for this."""
+    if (module := sys.modules.get(f"boosterrun.measure.{name}")) is not None:
+        getattr(module, how)()
 
 
 class _Job:
@@ -118,7 +169,7 @@ class _Job:
         self.config = typed(cfg)
         self.folder = folder
         self.work = folder / WORK
-        self.begun = time.monotonic()
+        self.begun = time.monotonic() - _SCREENED.pop(folder, 0.0)
         self.result = draft.blank(cfg, self.config)
         redact.learn([self.result["config"], self.result["job"]])
 
@@ -194,8 +245,7 @@ class _Job:
         except BoosterrunError as error:
             self.undecided(_kind(error), error.message, error.advice)
         if self.result["status"] == "decided" and not self.config.keep_work:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(self.work)
+            closer.later(partial(shutil.rmtree, self.work, ignore_errors=True), last=True)
 
 
 def _check_choices(config: Config) -> None:

@@ -176,6 +176,12 @@ def settle(config: Config, folder: Path, *, built_ahead: bool = False) -> Earlie
     return None
 
 
+def withdraw(folder: Path) -> None:
+    """Undo :func:`settle` for a job that is to begin anew in its turn. Raises RunError."""
+    _aside(folder / PAIRS)
+    (folder / IDENTITY).unlink(missing_ok=True)
+
+
 def discard(folder: Path) -> None:
     """Take away a result that was made while the run was being ended. Raises RunError."""
     _aside(folder / record.FILENAME)

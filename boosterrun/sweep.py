@@ -12,7 +12,7 @@ import hashlib
 import re
 import shlex
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -52,8 +52,9 @@ TARGET = "hydra_plugins.boosterrun.PackSweeper" if HYDRA_1_3 else "boosterrun.sw
 MAX_NAME = 200
 # Folders of jobs whose candidates this process builds, or has built, before their turn.
 _BUILT_AHEAD: set[Path] = set()
-# How many jobs beyond the present one may be told of: their configs are composed early and kept.
-LOOK_AHEAD = 8
+# Folders of jobs that have been screened, and whose turn is to come.
+_SCREENED: set[Path] = set()
+_first: list[Callable[[], None]] = []
 
 
 @dataclass
@@ -95,9 +96,11 @@ def _turn(cfg: DictConfig, folder: Path) -> Mapping[str, Any]:
     from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
 
     bind(cfg, folder.parent)
-    earlier = None
+    earlier, place = None, folder.absolute()
     with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
-        earlier = resume.settle(typed(cfg), folder, built_ahead=folder.absolute() in _BUILT_AHEAD)
+        if place not in _SCREENED:
+            earlier = resume.settle(typed(cfg), folder, built_ahead=place in _BUILT_AHEAD)
+    _SCREENED.discard(place)
     if earlier is not None:
         return earlier
     result = app.run_job(cfg, folder)
@@ -112,6 +115,7 @@ def bind(cfg: DictConfig, folder: Path) -> None:
     if binding.bind(typed(cfg), folder):
         close()
         _BUILT_AHEAD.clear()
+        _SCREENED.clear()
 
 
 def task_config(config: DictConfig) -> DictConfig:
@@ -134,25 +138,68 @@ def earlier(config: DictConfig) -> resume.Earlier | None:
     return None if found.rewritten else found.result
 
 
-def looks_ahead(config: DictConfig) -> bool:
-    """Whether jobs to come may be built before their turn: else their configs need not be composed yet."""
+def round_size(config: DictConfig) -> int:
+    """How many jobs are screened before any of them is confirmed."""
     from boosterrun import app  # noqa: PLC0415 - see _turn
 
-    return app.looks_ahead(config)
+    return app.round_size(config)
 
 
 def announce(config: DictConfig) -> bool:
     """Tell of a job to come, as :func:`run_job` will get it; False when there is no room for it now."""
     from boosterrun import app  # noqa: PLC0415 - see _turn
 
-    task = copy.copy(config)
-    with open_dict(task):
-        folder = Path(task.hydra.sweep.dir, task.hydra.sweep.subdir).absolute()
-        del task["hydra"]
+    task, folder = _to_come(config)
+    if folder in _BUILT_AHEAD:
+        return True
     if folder.exists():  # of an earlier run: its result may stand, and its leftovers go before the job begins
         return True
+    if not app.announce(task, folder):
+        return False
     _BUILT_AHEAD.add(folder)
-    return app.announce(task, folder)
+    return True
+
+
+def screen(config: DictConfig) -> None:
+    """Do the screen of a job that was announced; whatever is wrong is told by the job itself."""
+    from boosterrun import app  # noqa: PLC0415 - see _turn
+
+    task, folder = _to_come(config)
+    if folder not in _BUILT_AHEAD:
+        return
+    progress.job(folder.name)
+    with contextlib.suppress(BoosterrunError, OSError):
+        redact.learn(OmegaConf.to_container(task, resolve=True))
+        folder.mkdir(parents=True)
+        with resume.turn(folder):
+            resume.settle(typed(task), folder, built_ahead=True)
+            if app.screen(task, folder):
+                _SCREENED.add(folder)
+                return
+            resume.withdraw(folder)
+    _BUILT_AHEAD.discard(folder)
+
+
+def _to_come(config: DictConfig) -> tuple[DictConfig, Path]:
+    hydra = config.hydra
+    return task_config(config), Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
+
+
+def end_round() -> None:
+    """End what the jobs of a round shared."""
+    from boosterrun import app  # noqa: PLC0415 - see _turn
+
+    app.end_round()
+
+
+def before_jobs(what: Callable[[], None]) -> None:
+    """Have something done once, before the first job of the next sweep is measured."""
+    _first.append(what)
+
+
+def _begin() -> None:
+    while _first:
+        _first.pop()()
 
 
 def close() -> None:
@@ -308,39 +355,54 @@ class PackSweeper(Sweeper):
                     composed[number].hydra.job.id = composed[number].hydra.job.num = number
             return composed[number]
 
-        told = 0
+        size = round_size(config(0)) if jobs else 1
         try:
-            for number in range(len(jobs)):
-                told = max(told, number + 1)
-                job = config(number)
-                if looks_ahead(job):  # what is built ahead is built for a GPU
-                    bind(task_config(job), Path(job.hydra.sweep.dir))
-                while looks_ahead(job) and told < min(len(jobs), number + LOOK_AHEAD):
-                    if not announce(config(told)):
-                        break
-                    told += 1
-                del composed[number]
-                if (stands := earlier(job)) is not None:
-                    yield _completed(stands)
-                    continue
-                with _writing(Path(job.hydra.sweep.dir, job.hydra.sweep.subdir)):
-                    returned = hydra_job(
-                        hydra_context=self.hydra_context,
-                        task_function=self.task_function,
-                        config=job,
-                        job_dir_key="hydra.sweep.dir",
-                        job_subdir_key="hydra.sweep.subdir",
-                    )
-                yield returned
-                configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+            for start in range(0, len(jobs), size):
+                if size > 1:
+                    self._screen([config(n) for n in range(start, min(start + 2 * size, len(jobs)))], size)
+                _begin()
+                for number in range(start, min(start + size, len(jobs))):
+                    yield self._job(config(number))
+                    del composed[number]
+                end_round()
         finally:
             close()
+
+    @staticmethod
+    def _screen(configs: Sequence[DictConfig], size: int) -> None:
+        """Screen the first ``size`` jobs; the candidates of the others begin to build after that."""
+        bind(task_config(configs[0]), Path(configs[0].hydra.sweep.dir))
+        for config in configs[:size]:
+            announce(config)
+        _begin()  # beside the builds
+        for config in configs[:size]:
+            interrupt.check()
+            screen(config)
+        for config in configs[size:]:
+            if not announce(config):
+                break
+
+    def _job(self, config: DictConfig) -> JobReturn:
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
+        if (stands := earlier(config)) is not None:
+            return _completed(stands)
+        with _writing(Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)):
+            returned = hydra_job(
+                hydra_context=self.hydra_context,
+                task_function=self.task_function,
+                config=config,
+                job_dir_key="hydra.sweep.dir",
+                job_subdir_key="hydra.sweep.subdir",
+            )
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        return returned
 
     def _launched(
         self, jobs: Sequence[Mapping[str, str]], overrides: Sequence[list[str]], names: Sequence[str]
     ) -> Generator[JobReturn, None, None]:
         """All jobs whose results do not stand, elsewhere; each is told as it ends."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
+        _begin()
         configs = JobConfigs(self.hydra_context.config_loader, self.config)
         folder, cwd = Path(self.config.hydra.sweep.dir), str(Path.cwd())
         tasks = []

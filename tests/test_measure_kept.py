@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from boosterrun import closer
 from boosterrun.adapters import base
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import (
@@ -100,6 +101,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sweep]:
     yield made
     kept.close()
     warm.close()
+    closer.finish()
     assert not list(tmp_path.glob("boosterrun-baseline-*"))
     assert not any(alive(pid) for pid in made.processes("baseline") + made.processes("candidate"))
 
@@ -196,4 +198,5 @@ def test_a_single_job_and_a_self_test_keep_nothing(sweep: Sweep) -> None:
     sweep.judge("none")
     sweep.candidates = 1
     sweep.judge("01-x")
+    closer.finish()
     assert not any(alive(pid) for pid in sweep.processes("baseline"))

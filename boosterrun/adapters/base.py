@@ -85,10 +85,13 @@ class Adapter(Protocol):
 
 @runtime_checkable
 class Preparing(Protocol):
-    """An adapter that can build candidates before their turn."""
+    """An adapter that can build candidates before their turn, and screen several before it confirms any."""
 
     def prepare(self, job: Job) -> bool:
         """Start to build the candidate in the background; False when there is no room now."""
+
+    def screen(self, job: Job) -> None:
+        """Do the part of :meth:`Adapter.judge` that needs one session. Raises as that."""
 
 
 def load(name: str) -> Adapter:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import Config, NvccMode, NvccWorkload
 from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError, UsageError
-from boosterrun.measure import ahead
+from boosterrun.measure import ahead, rounds
 from boosterrun.measure.api import Built, Side, SideName, SideSpec
 from boosterrun.measure.engine import BaselineFailed, Engine
 from boosterrun.measure.kept import LentBaseline
@@ -85,6 +86,18 @@ class Nvcc:
 
     def judge(self, job: Job) -> Judgement:
         """Build, prove, and measure what is left. Raises RunError when no candidate is at fault."""
+        return (rounds.take(self._key(job)) or self._engine(job)).judge()
+
+    def prepare(self, job: Job) -> bool:
+        """Build the candidate of a later job in the background; False when it must wait. Raises Rejected."""
+        self._require_stages(job)
+        return self._early.offer(self._key(job), lambda: self._build(job, "candidate"), _builds_ahead(job))
+
+    def screen(self, job: Job) -> None:
+        """Do the screen of a job before the job; :meth:`judge` goes on from there. Raises as judge."""
+        rounds.screen(self._key(job), self._engine(job))
+
+    def _engine(self, job: Job) -> Engine:
         begun = time.monotonic()
         made = self._make(job)
         seconds = time.monotonic() - begun
@@ -105,12 +118,7 @@ class Nvcc:
         for trial in engine.trials:
             trial.built, trial.application = dict(made.built), made.application
             trial.rejected = made.rejected
-        return engine.judge()
-
-    def prepare(self, job: Job) -> bool:
-        """Build the candidate of a later job in the background; False when it must wait. Raises Rejected."""
-        self._require_stages(job)
-        return self._early.offer(self._key(job), lambda: self._build(job, "candidate"), _builds_ahead(job))
+        return engine
 
     def injects(self, config: Config) -> bool:
         """Whether the pack has an ACF that nvcc can apply for this target."""
@@ -241,8 +249,8 @@ def _builds_ahead(job: Job) -> int:
     return ahead.limit(job.config.sweep.build_ahead)
 
 
-def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> LentBaseline | None:
-    """The baseline of this sweep; None where nothing follows, or the baseline is what is tested."""
+def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> Callable[[int], LentBaseline] | None:
+    """The baselines of this sweep; None where nothing follows, or the baseline is what is tested."""
     config, workload = job.config, _workload(job.config)
     if workload.mode != NvccMode.harness or job.acf is None or config.sweep.candidates < 2:
         return None
@@ -254,7 +262,7 @@ def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> LentBasel
         tuple(sorted(os.environ.items())),
         Path.cwd(),
     )
-    return LentBaseline(key, open_side)
+    return partial(LentBaseline, key, open_side)
 
 
 def _require_built(job: Job, baseline: Program, candidate: Program) -> None:

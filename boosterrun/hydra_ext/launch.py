@@ -18,7 +18,7 @@ from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from boosterrun import __version__, interrupt, progress, redact
+from boosterrun import __version__, closer, interrupt, progress, redact
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
@@ -101,8 +101,12 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
         if planned.multirun:
             measured = [c for c in planned.configs if c.acf.id != job.SELF_TEST]
             wedged.readmit(place)
-            with binding.lent([typed(config) for config in measured], place):
-                canary.before_sweep(measured, place)
+
+            def prove() -> None:
+                with binding.lent([typed(config) for config in measured], place):
+                    canary.before_sweep(measured, place)
+
+            sweep.before_jobs(prove)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
             code = app.multirun(
                 config_name=planned.config_name, task_function=sweep.run_job, overrides=overrides
@@ -122,6 +126,8 @@ def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
             f"cannot write {error.filename or 'to the output folder'}: {error.strerror or error}",
             "Free some space or choose another hydra.sweep.dir",
         ) from error
+    finally:
+        closer.finish()
     live.View(1).finished(returned.return_value)
     assert returned.hydra_cfg is not None  # noqa: S101 - for the type checker
     folder = Path(str(returned.hydra_cfg.hydra.runtime.output_dir))

@@ -1,8 +1,9 @@
-"""Start and build sides before their turn, but never while a pair is timed.
+"""Start, build and check sides before their turn; while a pair is timed, what builds is stopped.
 
-Builds are mostly work of the CPU, but each ends in a first run on the GPU. So whoever times pairs has the
-machine alone (:func:`timing`), and builds share it in between. Nothing is decided on what happened ahead of
-its turn: a side that failed then is started again in its turn.
+Compilers and first runs would share the caches or the GPU with a pair, so their processes are stopped for as
+long as one is timed. Beside pairs on a GPU, sides start all the same (a fork, imports, a CUDA context): no
+pair shows it (docs/methodology.md has the figures). Nothing is decided on what went wrong ahead of its turn:
+such a side is started again in its turn.
 """
 
 from __future__ import annotations
@@ -12,83 +13,139 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideSpec
 
-# A build may take this many cores for itself: the compiler, and what its framework does beside it.
-_CORES = 4
-_MOST = 4
+# Of four cores three may build: one is left for the pairs and for us.
+_SHARE = 0.75
+_LEAST_CORES = 4
+_MOST = 12
 _PATIENCE = 0.02
+# What a stopped process had queued on the GPU comes to its end meanwhile, in seconds.
+_SETTLE = 0.01
 
 
 class Abortable(Side, Protocol):
-    """A side whose running request can be made to fail from another thread."""
+    """A side whose process can be handled from another thread. None of these raises."""
 
     def abort(self) -> None:
-        """Kill what runs; whoever waits for it gets SideFailed. Never raises."""
+        """Kill what runs; whoever waits for it gets SideFailed."""
+
+    def pause(self) -> None:
+        """Stop what runs where it is."""
+
+    def unpause(self) -> None:
+        """Let it go on."""
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A shape to build, and the seeds of the checks to make after that."""
+
+    shape: str
+    params: Mapping[str, Any]
+    seeds: Sequence[int] = ()
 
 
 def limit(wanted: str | int) -> int:
-    """Return how many sides may be ahead: ``auto`` is one for every four cores, four at most; 0 is off."""
+    """Return how many sides may be ahead: ``auto`` is three for every four cores, 12 at most; 0 is off."""
     if wanted == "auto":
-        return min(_MOST, len(os.sched_getaffinity(0)) // _CORES)
+        cores = len(os.sched_getaffinity(0))
+        return min(_MOST, int(cores * _SHARE)) if cores >= _LEAST_CORES else 0
     return max(0, int(wanted))
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What goes on ahead of its turn.
+
+    Attributes:
+        side: None: it cannot be stopped. start: it is a side's start, which no pair on a GPU shows.
+        over: it need not begin any more.
+    """
+
+    side: Abortable | None
+    start: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+
 class _Turns:
-    """Many may build or one may time; who waits to time goes before those who come to build later."""
+    """Many may work ahead or one may time; who waits to time goes before those who come later."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
-        self._building = 0
-        self._timing = 0
+        self._working: list[_Work] = []
+        self._timing: list[bool] = []
 
     @contextlib.contextmanager
-    def building(self) -> Iterator[None]:
+    def working(self, work: _Work) -> Iterator[None]:
         with self._change:
-            self._change.wait_for(lambda: self._timing == 0)
-            self._building += 1
+            self._change.wait_for(lambda: work.over.is_set() or not self._stops(work))
+            self._working.append(work)
         try:
             yield
         finally:
             with self._change:
-                self._building -= 1
+                self._working.remove(work)
+                if work.side is not None and self._stops(work):  # stopped just when it had finished
+                    work.side.unpause()
                 self._change.notify_all()
 
     @contextlib.contextmanager
-    def timing(self) -> Iterator[None]:
+    def timing(self, everything: bool) -> Iterator[None]:
         with self._change:
-            self._timing += 1
+            self._timing.append(everything)
+            stopped = [work.side for work in self._working if work.side is not None and self._stops(work)]
+            for side in stopped:
+                side.pause()
         try:
             with self._change:
-                self._change.wait_for(lambda: self._building == 0)
+                self._change.wait_for(lambda: not any(work.side is None for work in self._working))
+            if stopped:
+                time.sleep(_SETTLE)
             yield
         finally:
             with self._change:
-                self._timing -= 1
+                self._timing.remove(everything)
+                for work in self._working:
+                    if work.side is not None and not self._stops(work):
+                        work.side.unpause()
                 self._change.notify_all()
+
+    def end(self, over: threading.Event) -> None:
+        """Let whoever waits with this event wait no longer."""
+        with self._change:
+            over.set()
+            self._change.notify_all()
+
+    def _stops(self, work: _Work) -> bool:
+        return any(everything or not work.start for everything in self._timing)
 
 
 _turns = _Turns()
 
 
-def timing() -> contextlib.AbstractContextManager[None]:
-    """Hold back every build that is ahead of its turn; waits for those that run."""
-    return _turns.timing()
+def timing(*, everything: bool = True) -> contextlib.AbstractContextManager[None]:
+    """Stop every build that is ahead of its turn, or ``everything``; waits for what cannot be stopped."""
+    return _turns.timing(everything)
 
 
 def building() -> contextlib.AbstractContextManager[None]:
-    """Be one of those that build ahead: waits while pairs are timed, and is waited for."""
-    return _turns.building()
+    """Be one of those that build ahead and cannot be stopped: waits while pairs are timed, is waited for."""
+    return _turns.working(_Work(None))
 
 
 class Batches:
     """Lets builds begin a batch at a time, when the last batch is used up.
 
-    Pairs wait for every build that runs. Were one begun after each job, each next job would wait for a whole
-    build: measured with nvcc on an H200, 8 s a job of which 1 s was its own. A batch is waited for once.
+    Pairs wait for every build that cannot be stopped. Were one begun after each job, each next job would
+    wait for a whole build: measured with nvcc on an H200, 8 s a job of which 1 s was its own. A batch is
+    waited for once.
     """
 
     def __init__(self) -> None:
@@ -104,31 +161,48 @@ class Batches:
 
 
 class EarlySide(Closing):
-    """A side that starts and builds its first shape in the background from the moment it is made.
+    """A side that starts, builds and checks in the background, when there is room for it.
 
-    ``make`` makes the side, not started. See :class:`boosterrun.measure.api.Side` for the methods.
+    ``make`` makes the side, not started; ``errands`` are done in their order. Sides get room in the order in
+    which they were made, ``most`` at a time until they are taken. See :class:`boosterrun.measure.api.Side`
+    for the methods.
     """
 
-    def __init__(self, make: Callable[[], Abortable], shape: str, params: Mapping[str, Any]) -> None:
+    def __init__(self, make: Callable[[], Abortable], errands: Sequence[Errand], most: int) -> None:
         self._make = make
         self._side = make()
-        self._first = shape, dict(params)
+        self._errands = tuple(errands)
         self._cancelled = threading.Event()
         self._hello: Hello | None = None
-        self._built: Built | None = None
-        _waiting.add(self)
+        self._built: dict[str, tuple[dict[str, Any], Built]] = {}
+        self._checked: dict[tuple[str, int], Checked] = {}
+        self._thread: threading.Thread | None = None
+        _room.ask(self, most)
+
+    def begin(self) -> None:
+        """Start now; called when there is room."""
         self._thread = threading.Thread(target=self._run, name="boosterrun-ahead", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         # Whatever is wrong will be wrong again in its turn, and is told then.
         with contextlib.suppress(Exception):
-            with _turns.building():
-                hello = None if self._cancelled.is_set() else self._side.start()
-            with _turns.building():
-                if not self._cancelled.is_set():
-                    self._built = self._side.build(*self._first)
-                    self._hello = hello
+            with _turns.working(_Work(self._side, True, self._cancelled)):
+                if self._cancelled.is_set():
+                    return
+                hello = self._side.start()
+            for errand in self._errands:
+                with _turns.working(_Work(self._side, False, self._cancelled)):
+                    if self._cancelled.is_set():
+                        return
+                    built = self._side.build(errand.shape, errand.params)
+                for seed in errand.seeds:
+                    with _turns.working(_Work(self._side, False, self._cancelled)):
+                        if self._cancelled.is_set():
+                            return
+                        self._checked[errand.shape, seed] = self._side.check(errand.shape, seed)
+                self._built[errand.shape] = dict(errand.params), built
+            self._hello = hello
 
     @property
     def spec(self) -> SideSpec:
@@ -136,25 +210,30 @@ class EarlySide(Closing):
         return self._side.spec
 
     def start(self) -> Hello:
-        """Wait until it is built; when that failed, start anew. Raises as any side."""
+        """Wait until it is ready; when that failed, start anew. Raises as any side."""
+        _room.leave(self)
+        if self._thread is None:
+            self._hello = self._hello or self._side.start()
+            return self._hello
         self._thread.join()
-        _waiting.discard(self)
         if self._hello is None:
             self._side.close()
             shutil.rmtree(self._side.spec.work, ignore_errors=True)
+            self._built.clear()
+            self._checked.clear()
             self._side = self._make()
             self._hello = self._side.start()
         return self._hello
 
     def build(self, shape: str, params: Mapping[str, Any]) -> Built:
-        """Build a shape unless it was the first and is built. Raises SideFailed."""
-        if self._built is not None and self._first == (shape, dict(params)):
-            return self._built
-        return self._side.build(shape, params)
+        """Build a shape unless it is built. Raises SideFailed."""
+        known = self._built.get(shape)
+        return known[1] if known and known[0] == dict(params) else self._side.build(shape, params)
 
     def check(self, shape: str, seed: int) -> Checked:
-        """As any side."""
-        return self._side.check(shape, seed)
+        """Check unless that check has passed ahead. Raises SideFailed."""
+        known = self._checked.get((shape, seed))
+        return known if known and known.passed is not False else self._side.check(shape, seed)
 
     def check_timed(self, shape: str) -> Checked:
         """As any side."""
@@ -166,34 +245,64 @@ class EarlySide(Closing):
 
     def close(self) -> None:
         """End it, also in the middle of a build. Never raises; may be called twice."""
-        self._cancelled.set()
-        _waiting.discard(self)
-        while self._thread.is_alive():
+        _turns.end(self._cancelled)
+        _room.leave(self)
+        while self._thread is not None and self._thread.is_alive():
             self._side.abort()
             self._thread.join(_PATIENCE)
         self._side.close()
 
 
-_waiting: set[EarlySide] = set()
+class _Room:
+    """Who waits for room, in order, and who has it: begun and not yet taken or closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._queue: deque[EarlySide] = deque()
+        self._begun: set[EarlySide] = set()
+        self._most = 1
+
+    def ask(self, side: EarlySide, most: int) -> None:
+        with self._lock:
+            self._most = max(1, most)
+            self._queue.append(side)
+            self._fill()
+
+    def leave(self, side: EarlySide) -> None:
+        with self._lock:
+            self._begun.discard(side)
+            if side in self._queue:
+                self._queue.remove(side)
+            self._fill()
+
+    def _fill(self) -> None:
+        while self._queue and len(self._begun) < self._most:
+            side = self._queue.popleft()
+            self._begun.add(side)
+            side.begin()
+
+    def taken(self) -> int:
+        return len(self._begun)
+
+    def empty(self) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            self._queue.clear()
+
+
+_room = _Room()
 _offered: dict[Hashable, EarlySide] = {}
-_batches = Batches()
 
 
 def waiting() -> int:
     """Return how many sides are ahead of their turn: they take memory from those whose turn it is."""
-    return len(_waiting)
+    return _room.taken()
 
 
-def offer(
-    key: Hashable, make: Callable[[], Abortable], shape: str, params: Mapping[str, Any], most: int
-) -> bool:
-    """Build a side for a later job if its batch has room (``most``); return whether it is on its way."""
-    if key in _offered:
-        return True
-    if not _batches.room(len(_offered), most) or len(_waiting) >= most:
-        return False
-    _offered[key] = EarlySide(make, shape, params)
-    return True
+def offer(key: Hashable, make: Callable[[], Abortable], errands: Sequence[Errand], most: int) -> None:
+    """Make a side for a later job ready, when there is room (``most`` at a time)."""
+    if key not in _offered:
+        _offered[key] = EarlySide(make, errands, most)
 
 
 def take(key: Hashable) -> EarlySide | None:
@@ -202,15 +311,17 @@ def take(key: Hashable) -> EarlySide | None:
 
 
 def close() -> None:
-    """End all sides that were offered and not taken. Never raises."""
+    """End all sides that were offered and not taken; whoever waits for room waits in vain. Never raises."""
+    _room.empty()
     while _offered:
         _offered.popitem()[1].close()
 
 
 def _forget() -> None:
     """In a fork of this process they are not ours."""
+    global _room  # noqa: PLW0603 - one a process
     _offered.clear()
-    _waiting.clear()
+    _room = _Room()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from boosterrun import alive, binding, lease, policy, progress
+from boosterrun import alive, binding, closer, lease, policy, progress
 from boosterrun.adapters.base import Job, Judgement
+from boosterrun.config import Config
 from boosterrun.decide import Decider
 from boosterrun.errors import RunError
 from boosterrun.measure import ahead, blame, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
-from boosterrun.measure.sessions import OpenSide, Sides, Sources
+from boosterrun.measure.sessions import OpenSide, Sides, Sources, check_seeds
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
 from boosterrun.measure.watch import Stages, Watch
 from boosterrun.pairs import FILENAME, Protocol
@@ -68,38 +69,72 @@ class Engine:
         self.job = job
         self.prove = prove
         self.protocol = config.protocol
-        rules = Protocol.from_mapping(asdict(config.protocol))
-        shapes = config.workload.shapes
-        self.trials = [
-            Trial(str(name), dict(params), Decider(rules, config.sweep.candidates, len(shapes)))
-            for name, params in shapes.items()
-        ]
+        self.trials = self.trials_of(config)
         sources = sources or Sources(open_side)
-        self.sides = Sides(sources, job.work, config.protocol.confirm_sessions)
+        self.sides = Sides(sources, config, job.work)
         self.phases: dict[str, float] = {}
         self.hello: Hello | None = None
         self.stages = Stages()
         self._number = 0
 
+    @staticmethod
+    def trials_of(config: Config) -> list[Trial]:
+        """The shapes of a workload, nothing measured yet."""
+        rules = Protocol.from_mapping(asdict(config.protocol))
+        shapes = config.workload.shapes
+        return [
+            Trial(str(name), dict(params), Decider(rules, config.sweep.candidates, len(shapes)))
+            for name, params in shapes.items()
+        ]
+
+    def screen(self) -> None:
+        """Run the first session alone, if it is a screen; the sides of a confirmation begin to start.
+
+        For a job that is confirmed beside others. Raises as :meth:`judge`.
+        """
+        try:
+            self._run(last=0)
+            if self._due():
+                self.sides.share(self.hello)
+                self.sides.go_ahead(0, self._due(), self.hello)
+        except BaseException:
+            self.close()
+            raise
+
     def judge(self) -> Judgement:
         """Run the whole procedure. Raises RunError (BaselineFailed) when no candidate is at fault."""
+        try:
+            self._run()
+        finally:
+            self.close()
+        return self._judgement()
+
+    def close(self) -> None:
+        """End every side that was made for a later session. Never raises."""
+        self.sides.close()
+
+    def _run(self, last: int | None = None) -> None:
         log = PairLog(self.job.folder / FILENAME)
         try:
-            while due := [t for t in self.trials if t.open]:
+            while due := self._due():
                 number = min(t.session for t in due)
-                self._run_session(number, [t for t in due if t.session == number], log)
-                if any(t.rejected and t.rejected.reason != "identical_code" for t in self.trials):
+                if last is not None and number > last:
                     break
+                self._run_session(number, [t for t in due if t.session == number], log)
         finally:
             log.close()
-            self.sides.close()
-        return self._judgement()
+
+    def _due(self) -> list[Trial]:
+        """The shapes that want more pairs: none once a shape has rejected the candidate."""
+        if any(t.rejected and t.rejected.reason != "identical_code" for t in self.trials):
+            return []
+        return [t for t in self.trials if t.open]
 
     # ---- sessions ----
 
     def _run_session(self, number: int, due: list[Trial], log: PairLog) -> None:
         """Measure the shapes that are due in two fresh processes; end at one that rejects the candidate."""
-        with self._blame(due[0]), self._session(number, due[0]) as session:
+        with self._blame(due[0]), self._session(number, due) as session:
             for trial in due:
                 with self._blame(trial):
                     self._measure(session, trial, log)
@@ -107,18 +142,21 @@ class Engine:
                     return
 
     @contextlib.contextmanager
-    def _session(self, number: int, first: Trial) -> Iterator[_Session]:
+    def _session(self, number: int, due: Sequence[Trial]) -> Iterator[_Session]:
         """Two processes with fresh folders, the screen's baseline excepted; nothing of them is left."""
         self._number = number
         baseline, candidate = self.sides.take(number, self.hello)
         try:
-            self.sides.go_ahead(number, first, self.hello)
+            if number > 0:
+                self.sides.go_ahead(number, due, self.hello)
             with self._phase("start"):
                 hello = _both(baseline.start, candidate.start)
                 self.hello = hello[1]
-            yield _Session(number, baseline, candidate, Watch(hello), self.sides.lent(number))
+            lent = baseline if isinstance(baseline, LentBaseline) else None
+            yield _Session(number, baseline, candidate, Watch(hello), lent)
         finally:
-            _both(baseline.close, candidate.close)
+            for side in (baseline, candidate):
+                closer.later(side.close)
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -132,11 +170,11 @@ class Engine:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Time alone: what builds ahead is waited for and held back, and other processes leave the GPU."""
+        """Time alone: what builds ahead is stopped, and other processes leave the GPU."""
         with contextlib.ExitStack() as stack:
             with self._phase("wait"):
-                stack.enter_context(ahead.timing())
                 device = self.hello.device if self.hello is not None else None
+                stack.enter_context(ahead.timing(everything=device is None))
                 stack.enter_context(lease.held(binding.told(device), self.job.config.gpu.wait))
             yield
 
@@ -182,7 +220,7 @@ class Engine:
 
     def _measure(self, session: _Session, trial: Trial, log: PairLog) -> None:
         self._build(session, trial)
-        self._check(session, trial, self.protocol.checks if session.number <= 1 else 1)
+        self._check(session, trial)
         with self._turn(), self._phase("pairs"):
             memory = session.lent.memory(trial.name) if session.lent is not None else None
             if trial.runner is None:
@@ -251,11 +289,9 @@ class Engine:
         if trial.application.code_identical:
             raise Rejected("identical_code", f"shape {trial.name}: every kernel's code is the baseline's")
 
-    def _check(self, session: _Session, trial: Trial, count: int) -> None:
-        """Fresh inputs for each check and each session, the same ones for both sides."""
+    def _check(self, session: _Session, trial: Trial) -> None:
         with self._phase("check"):
-            for index in range(count):
-                seed = self.job.config.seed * 1_000_003 + session.number * 1009 + index + 1
+            for seed in check_seeds(self.job.config, session.number):
                 self._checked(trial, "baseline", session.baseline.check(trial.name, seed), seed)
                 self._checked(trial, "candidate", session.candidate.check(trial.name, seed), seed)
 

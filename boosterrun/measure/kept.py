@@ -1,7 +1,7 @@
-"""The baseline of a sweep, kept from job to job: started, built and checked once, not for each candidate.
+"""Baselines that jobs share: started, built and checked once, not for each candidate.
 
-It serves in screens only; a confirmation always has two fresh processes. At most one is kept in a process,
-for as long as everything about it stays the same.
+That of the screen (session 0) serves for as long as everything about it stays the same. Jobs that are
+confirmed side by side share the fresh baseline of each confirmation; the next ones get fresh ones again.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from boosterrun import leftovers
+from boosterrun import closer, leftovers
+from boosterrun.measure import ahead
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideFailed, SideSpec
 from boosterrun.measure.blocks import Timing
 from boosterrun.pairs import Pair
@@ -35,8 +37,8 @@ class ShapeMemory:
 class _Kept:
     key: Hashable
     side: Side
-    hello: Hello
     folder: Path
+    hello: Hello | None = None
     shapes: dict[str, ShapeMemory] = field(default_factory=dict)
 
     def lives(self) -> bool:
@@ -51,59 +53,72 @@ class _Kept:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_kept: _Kept | None = None
-
-
-def _forget() -> None:
-    """In a fork of this process the baseline is not ours."""
-    global _kept  # noqa: PLW0603 - one a process
-    _kept = None
+# By session.
+_kept: dict[int, _Kept] = {}
 
 
 def close() -> None:
-    """End the baseline that is kept, if any. Never raises."""
-    kept = _kept
-    _forget()
-    if kept is not None:
-        kept.close()
+    """End every baseline that is kept. Never raises."""
+    while _kept:
+        _kept.popitem()[1].close()
 
 
-os.register_at_fork(after_in_child=_forget)
+def end_round() -> None:
+    """End the baselines of confirmations: the next ones are to be fresh. Never raises."""
+    for session in [session for session in _kept if session > 0]:
+        closer.later(_kept.pop(session).close)
+
+
+# In a fork of this process they are not ours.
+os.register_at_fork(after_in_child=_kept.clear)
 atexit.register(close)
 
 
 class LentBaseline(Closing):
     """A kept baseline as one job sees it: a :class:`boosterrun.measure.api.Side` that does nothing twice.
 
-    ``open_side`` makes the side in a folder, unstarted; with an equal ``key`` it is used again.
+    ``open_side`` makes the side in a folder, unstarted; with an equal ``key`` it is used again in the same
+    ``session``.
     """
 
-    def __init__(self, key: Hashable, open_side: Callable[[Path], Side]) -> None:
+    def __init__(self, key: Hashable, open_side: Callable[[Path], Side], session: int = 0) -> None:
         self._key = key
         self._open_side = open_side
+        self._session = session
 
     @property
     def spec(self) -> SideSpec:
         """What the side was made from."""
         return self._it.side.spec
 
+    def begin(self, errands: Sequence[ahead.Errand], most: int) -> None:
+        """Make it ready in the background, unless it is kept. Its sides must be Abortable."""
+        if (kept := _kept.get(self._session)) is not None and kept.key == self._key:
+            return
+        self._forget()
+        folder = _folder()
+        make = cast(Callable[[], ahead.Abortable], partial(self._open_side, folder))
+        _kept[self._session] = _Kept(self._key, ahead.EarlySide(make, errands, most), folder)
+
     def start(self) -> Hello:
         """Take the baseline that is kept if it is the same and lives, else start one. Raises as any side."""
-        global _kept  # noqa: PLW0603 - one a process
-        if _kept is None or _kept.key != self._key or not _kept.lives():
-            close()
+        kept = _kept.get(self._session)
+        if kept is None or kept.key != self._key or not kept.lives():
+            self._forget()
             folder = _folder()
-            side = self._open_side(folder)
+            kept = _kept[self._session] = _Kept(self._key, self._open_side(folder), folder)
+        if kept.hello is None:
             try:
-                _kept = _Kept(self._key, side, side.start(), folder)
+                kept.hello = kept.side.start()
             except BaseException:
-                side.close()
-                shutil.rmtree(folder, ignore_errors=True)
+                self._forget()
                 raise
-        if _kept is None:
-            raise RuntimeError("the baseline was closed while it was started")
-        self._it = _kept
-        return self._it.hello
+        self._it = kept
+        return kept.hello
+
+    def _forget(self) -> None:
+        if self._session in _kept:
+            _kept.pop(self._session).close()
 
     def memory(self, shape: str) -> ShapeMemory:
         """Return what is known of a shape that was built."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ from boosterrun.case import parse_source
 from boosterrun.config import Config, PythonWorkload
 from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
-from boosterrun.measure import ahead, blame
+from boosterrun.measure import ahead, blame, rounds
 from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.kept import LentBaseline
-from boosterrun.measure.sessions import Sources
+from boosterrun.measure.sessions import Sources, errands
 from boosterrun.measure.side import WorkerSide
 from boosterrun.measure.trial import Application, Rejected
 from boosterrun.probe import Probe, Remedies
@@ -145,7 +145,31 @@ class ResidentAdapter:
 
     def judge(self, job: Job) -> Judgement:
         """Measure with two resident workers. Raises RunError when no candidate is at fault."""
+        engine = rounds.take(self._candidate_key(job)) or self._engine(job)
+        judgement = engine.judge()
+        judgement.framework = self.framework()
+        return judgement
 
+    def prepare(self, job: Job) -> bool:
+        """Start, build and check the candidate of a later job in the background.
+
+        The job's first session takes it over if nothing about it has changed. Always True: it waits for room.
+        """
+        try:
+            self.require_stages(job)
+        except Rejected:
+            return True  # there is nothing to build
+        spec = self._candidate(job)
+        make = partial(WorkerSide, spec, job.config.timeouts)
+        trials = Engine.trials_of(job.config)
+        ahead.offer(self._key(job, spec), make, errands(job.config, 0, trials), _sides_ahead(job.config))
+        return True
+
+    def screen(self, job: Job) -> None:
+        """Do the screen of a job before the job; :meth:`judge` goes on from there. Raises as judge."""
+        rounds.screen(self._candidate_key(job), self._engine(job))
+
+    def _engine(self, job: Job) -> Engine:
         def open_side(side: SideName, work: Path) -> Side:
             self.require_stages(job)
             return ahead.take(self._key(job, self._spec(job, side, work))) or self.side(job, side, work)
@@ -163,32 +187,28 @@ class ResidentAdapter:
             confirm_start=job.config.protocol.confirm_start,
             sides_ahead=_sides_ahead(job.config),
         )
-        judgement = Engine(job, open_side, prove, proves=self.proves, sources=sources).judge()
-        judgement.framework = self.framework()
-        return judgement
+        return Engine(job, open_side, prove, proves=self.proves, sources=sources)
 
-    def prepare(self, job: Job) -> bool:
-        """Start and build the candidate of a later job in the background; False when it must wait.
-
-        The job's first session takes it over if nothing about it has changed.
-        """
-        try:
-            self.require_stages(job)
-        except Rejected:
-            return True  # there is nothing to build
-        shape, params = next(iter(job.config.workload.shapes.items()))
-        spec = self._spec(job, "candidate", job.work / "session-0" / "candidate")
-        make = partial(WorkerSide, spec, job.config.timeouts)
-        return ahead.offer(self._key(job, spec), make, str(shape), params, _sides_ahead(job.config))
-
-    def _lent(self, job: Job) -> LentBaseline | None:
-        """The baseline of this sweep; None where nothing follows, or the baseline is what is tested."""
+    def _lent(self, job: Job) -> Callable[[int], LentBaseline] | None:
+        """The baselines of this sweep; None where nothing follows, or the baseline is what is tested."""
         if job.acf is None or job.config.sweep.candidates < 2:
             return None
         if not job.config.sweep.keep_baseline:
             return None
         key, timeouts = self._key(job, self._spec(job, "baseline", Path())), job.config.timeouts
-        return LentBaseline(key, lambda work: WorkerSide(self._spec(job, "baseline", work), timeouts))
+
+        def lent(session: int) -> LentBaseline:
+            return LentBaseline(
+                key, lambda work: WorkerSide(self._spec(job, "baseline", work), timeouts), session
+            )
+
+        return lent
+
+    def _candidate(self, job: Job) -> SideSpec:
+        return self._spec(job, "candidate", job.work / "session-0" / "candidate")
+
+    def _candidate_key(self, job: Job) -> Hashable:
+        return self._key(job, self._candidate(job))
 
     def _key(self, job: Job, spec: SideSpec) -> Hashable:
         """Everything that makes a side what it is: with an equal key another job's side may serve."""

@@ -115,6 +115,16 @@ class WorkerSide(Closing):
         if self._child is not None:
             self._child.signal_group(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Stop the worker and what it started where they are. Never raises."""
+        if self._child is not None:
+            self._child.signal_group(signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        """Let them go on. Never raises."""
+        if self._child is not None:
+            self._child.signal_group(signal.SIGCONT)
+
     def close(self) -> None:
         """Ask the worker to end, then end it and everything it started. Never raises; may be called twice."""
         child = self._child

@@ -147,6 +147,7 @@ def _device() -> dict[str, Any] | None:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None
+    torch.cuda.synchronize()  # makes the context now: that takes a tenth of a second, and the driver's lock
     index = torch.cuda.current_device()
     properties = torch.cuda.get_device_properties(index)
     return {
