@@ -1,0 +1,130 @@
+"""The same sweep with one GPU and with several of one host: wall times, their ratio, and equal decisions.
+
+    python benchmarks/two_gpus.py --gpus 2 --out benchmarks/results/two_gpus.json
+
+Sweeps all sample ACFs over a kernel, with the command that a user would type: in one process on the first
+GPU, then with ``hydra/launcher=joblib`` on that one and on all of them. Each starts with the canary, in new
+processes and folders. A repetition runs all three, in another order each time. Exit code 1 if a sweep
+failed or a GPU was not used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from boosterrun import gpu
+
+HERE = Path(__file__).resolve().parent
+MAIN = "from boosterrun.cli import main; raise SystemExit(main())"
+
+
+def sweep(workload: str, overrides: list[str], uuids: list[str], *, launcher: bool) -> dict[str, Any]:
+    """Run one sweep on these GPUs; return its wall seconds, where its jobs ran, and what was decided."""
+    devices = f"gpu.devices=[{','.join(uuids)}]"
+    engine = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={len(uuids)}"] if launcher else []
+    command = [sys.executable, "-c", MAIN, "-m", "acf=glob(*)", f"workload={workload}", devices]
+    begun = time.monotonic()
+    done = subprocess.run([*command, *engine, *overrides], check=False, stdout=subprocess.PIPE, text=True)
+    seconds = time.monotonic() - begun
+    sys.stdout.write(done.stdout)
+    sys.stdout.flush()
+    logs = re.findall(r"^log: (.*)$", done.stdout, re.MULTILINE)
+    if not logs:
+        raise SystemExit(f"the sweep ended with exit code {done.returncode} and without a log")
+    folder = Path(logs[-1]).parent
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
+    jobs = [(r["environment"]["gpu"]["before"]["devices"], r) for r in found]
+    seen = Counter(str(devices[0]["uuid"]) if devices else "none" for devices, _ in jobs)
+    return {
+        "gpus": len(uuids),
+        "launcher": "joblib" if launcher else "none",
+        "exit_code": done.returncode,
+        "wall_seconds": round(seconds, 2),
+        "jobs_by_gpu": {
+            str(uuids.index(uuid)) if uuid in uuids else uuid: n for uuid, n in sorted(seen.items())
+        },
+        "job_seconds": round(sum(r["job"]["seconds"] for r in found), 2),
+        "seconds_by_phase": {
+            name: round(sum(r["phases"].get(name, 0.0) for r in found), 2)
+            for name in sorted({name for r in found for name in r["phases"]})
+        },
+        "canary_seconds": found[0]["environment"].get("canary", {}).get("seconds") if found else None,
+        "decisions": dict(Counter(r["decision"] or "undecided" for r in found)),
+        "kept": sorted(r["job"]["id"] for r in found if r["decision"] == "KEPT"),
+        "versions": found[0]["environment"].get("versions") if found else None,
+    }
+
+
+def main() -> int:
+    """Run the sweeps, print and write the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workload", default="triton/rmsnorm")
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--override", action="append", default=[], help="passed on to boosterrun")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    driver = gpu.snapshot([])["driver_version"]
+    cards, why = gpu.inventory()
+    if len(cards) < options.gpus:
+        raise SystemExit(f"{options.gpus} GPUs are needed, {len(cards)} are here: {why or 'use --gpus'}")
+    uuids = [str(card["uuid"]) for card in cards[: options.gpus]]
+    plans = [(uuids[:1], False), (uuids[:1], True), (uuids, True)]
+    dice = random.Random(0)
+    runs: list[dict[str, Any]] = []
+    for number in range(options.repeat):
+        for wanted, launcher in dice.sample(plans, len(plans)):
+            runs.append(
+                {"repetition": number, **sweep(options.workload, options.override, wanted, launcher=launcher)}
+            )
+
+    def typical(gpus: int, launcher: str) -> float:
+        return statistics.median(
+            r["wall_seconds"] for r in runs if (r["gpus"], r["launcher"]) == (gpus, launcher)
+        )
+
+    several = typical(options.gpus, "joblib")
+    report = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "gpu": cards[0]["name"],
+        "driver": driver,
+        "cpus": len(os.sched_getaffinity(0)),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "workload": options.workload,
+        "overrides": options.override,
+        "versions": runs[-1].pop("versions"),
+        "wall_seconds": {
+            "one_gpu": typical(1, "none"),
+            "one_gpu_joblib": typical(1, "joblib"),
+            f"{options.gpus}_gpus_joblib": several,
+        },
+        "throughput_ratio": round(typical(1, "none") / several, 3),
+        "throughput_ratio_joblib": round(typical(1, "joblib") / several, 3),
+        "same_kept": len({tuple(r["kept"]) for r in runs}) == 1,
+        "runs": [{key: value for key, value in r.items() if key != "versions"} for r in runs],
+    }
+    text = json.dumps(report, indent=1)
+    sys.stdout.write(f"{text}\n")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(f"{text}\n")
+    good = all(r["exit_code"] == 0 and len(r["jobs_by_gpu"]) == r["gpus"] for r in runs)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
