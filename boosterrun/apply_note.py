@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from boosterrun.report.facts import facts
-from boosterrun.report.jobs import visible
 from boosterrun.report.text import plain
 from boosterrun.ship import RESULTS, Reappeared
+from boosterrun.visible import visible
 
 # Of the facts of a result: what a compiler or a framework must be like for the gain to be expected.
 _MEASURED_WITH = (

@@ -27,6 +27,7 @@ from boosterrun.atomic import replacing
 from boosterrun.config import Config, typed
 from boosterrun.errors import CanaryError, RunError
 from boosterrun.probe import Probe, Probing
+from boosterrun.visible import one_line
 
 FILE = "canary.json"
 _SCHEMA_VERSION = 1
@@ -270,14 +271,15 @@ class _Trial:
 
 def _tell(record: dict[str, Any]) -> None:
     """Say on one line what came out. Raises CanaryError for a failure that must stop the sweep."""
+    why = one_line(record["why"])
     if record["ignored"]:
         sys.stderr.write(f"boosterrun: warning: ignored from the shell: {', '.join(record['ignored'])}\n")
     if record["state"] != "failed":
         cost = f" ({record['seconds']:.1f} s)" if record["state"] == "passed" else ""
-        sys.stdout.write(f"canary: {record['workload']}: {record['state']}{cost}: {record['why']}\n")
+        sys.stdout.write(f"canary: {record['workload']}: {record['state']}{cost}: {why}\n")
         sys.stdout.flush()
         return
-    message = f"canary of {record['workload']}: {record['why']}"
+    message = f"canary of {record['workload']}: {why}"
     if record["required"]:
         raise CanaryError(message, "No result of this sweep would mean anything")
     sys.stderr.write(

@@ -13,6 +13,7 @@ from pathlib import Path
 from boosterrun import redact
 from boosterrun.errors import BoosterrunError, UsageError
 from boosterrun.verbs.parser import Parser
+from boosterrun.visible import one_line
 
 INTERRUPTED = 130
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BoosterrunError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             sys.stderr.write(redact.text(traceback.format_exc()))
-        sys.stderr.write(f"boosterrun: error: {redact.text(' '.join(str(error).split()))}\n")
+        sys.stderr.write(f"boosterrun: error: {one_line(redact.text(str(error)))}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -28,6 +28,7 @@ from boosterrun.identity import FILENAME as IDENTITY
 from boosterrun.identity import differences, identify
 from boosterrun.ingredients import Ingredients
 from boosterrun.pairs import FILENAME as PAIRS
+from boosterrun.visible import one_line
 
 WORK = "work"
 _SELF_TEST = "none"
@@ -162,7 +163,7 @@ def settle(config: Config, folder: Path, *, built_ahead: bool = False) -> Earlie
             record.write(found.result, folder)
         return found.result
     if found.state != "new":
-        sys.stdout.write(f"again: {folder.name}: {found.why}\n")
+        sys.stdout.write(f"again: {folder.name}: {one_line(found.why)}\n")
         sys.stdout.flush()
     if not built_ahead:
         with contextlib.suppress(FileNotFoundError):

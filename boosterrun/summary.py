@@ -11,6 +11,7 @@ from typing import Any
 
 from boosterrun.record import KEPT
 from boosterrun.resume import Earlier
+from boosterrun.visible import one_line, visible
 
 _SHOWN = 20
 _SHIP = "ship"
@@ -31,7 +32,7 @@ class Row:
     @property
     def name(self) -> str:
         """Candidate, workload and shape."""
-        return f"{self.acf}  {self.workload}/{self.shape}"
+        return visible(f"{self.acf}  {self.workload}/{self.shape}")
 
 
 def percent(fraction: float) -> str:
@@ -62,8 +63,8 @@ def report(number: int, jobs: int, result: Mapping[str, Any]) -> str:
     """One line about one finished job."""
     width = len(str(jobs))
     verdict = result["decision"] if result["status"] == "decided" else "UNDECIDED"
-    message = " ".join(str(result["message"]).split())
-    name = f"{result['job']['id']}  {verdict}  {result['workload']['name']}"
+    message = one_line(str(result["message"]))
+    name = visible(f"{result['job']['id']}  {verdict}  {result['workload']['name']}")
     when = " (done before)" if isinstance(result, Earlier) else ""
     return f"[{number:>{width}}/{jobs}] {name}{when}: {message}"
 

@@ -45,6 +45,7 @@ from boosterrun.hydra_ext.sources import NONE, PackSource
 from boosterrun.launchers import outcome
 from boosterrun.launchers.engine import Engine
 from boosterrun.launchers.task import Task
+from boosterrun.visible import one_line
 
 # Hydra 1.3 takes sweepers only from a package of this name; 1.4 wants the name that the class has.
 HYDRA_1_3 = hydra.__version__.startswith("1.3.")
@@ -316,7 +317,7 @@ class PackSweeper(Sweeper):
             try:
                 summary.merge(folder)
             except RunError as error:  # what stopped the sweep decides the exit code
-                sys.stderr.write(f"boosterrun: error: {redact.text(str(error))}\n")
+                sys.stderr.write(f"boosterrun: error: {one_line(redact.text(str(error)))}\n")
             raise
         return summary.merge(folder, kept, judged, report=bool(self.config.report))
 

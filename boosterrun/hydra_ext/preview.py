@@ -16,6 +16,7 @@ from boosterrun.estimate import Estimate, duration, estimate
 from boosterrun.hydra_ext import arguments
 from boosterrun.hydra_ext.remembered import command as remembered
 from boosterrun.hydra_ext.setup import set_up
+from boosterrun.visible import one_line
 
 _ABOUT = """usage: boosterrun plan [-m] [OVERRIDE...]
        boosterrun plan DIR [OVERRIDE...]      what `boosterrun resume DIR` would do
@@ -104,7 +105,7 @@ def _print(planned: Any, listed: Sequence[Listed], shapes: Sequence[str]) -> Non
         what = (
             f"done: {job.decision}" if job.state == "done" else "to run" + (f": {job.why}" if job.why else "")
         )
-        sys.stdout.write(f"[{number:>{width}}/{len(listed)}] {job.name}  {what}\n")
+        sys.stdout.write(f"[{number:>{width}}/{len(listed)}] {job.name}  {one_line(what)}\n")
     states = Counter(job.state for job in listed)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     sys.stdout.write(f"jobs:     {len(listed)}: {counts}\n")

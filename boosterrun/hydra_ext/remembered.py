@@ -55,7 +55,13 @@ def command(folder: str, more: Sequence[str]) -> list[str]:
 def _remembered(place: Path) -> tuple[list[str], Path]:
     path = place / COMMAND
     try:
-        note = json.loads(path.read_bytes())
+        with path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_uid != os.geteuid():  # it says what to run
+                raise UsageError(
+                    f"resume: {path} belongs to another user",
+                    f"Look at it, and repeat the command with {_PLACE}{place}",
+                )
+            note = json.loads(stream.read())
         words, cwd = [str(word) for word in note["argv"]], Path(str(note["cwd"]))
     except FileNotFoundError:
         raise UsageError(f"resume: no run was started in {place}", _advice(place)) from None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from boosterrun.report.jobs import Job, visible
+from boosterrun.report.jobs import Job
 from boosterrun.report.model import Report
+from boosterrun.visible import visible
 
 
 def next_steps(report: Report) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from boosterrun.policy import FAILURES, KEPT, SLOWER
 from boosterrun.report.facts import devices, facts
+from boosterrun.visible import visible
 
 OUTPUT_LIMIT = 4000
 """Characters of a compiler's output that the report shows; all of it is in ``result.json``."""
@@ -17,9 +18,6 @@ OUTPUT_LIMIT = 4000
 STATUSES = ("kept", "slower", "neutral", "failed", "undecided")
 # What names a job's candidate, folder or sweep, and not what the job compiles and runs.
 _NOT_A_VARIANT = re.compile(r"[+~]*(acf|workload|sweep\.|hydra[./]|report\b)")
-# Characters that reorder the text around them: shown as escapes.
-_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass
@@ -73,12 +71,6 @@ class Job:
     advice: str
 
 
-def visible(text: str) -> str:
-    """Text with the characters that would reorder or hide its surroundings as ``\\u`` escapes."""
-    text = _CONTROL.sub(_escape, text.replace("\r\n", "\n").replace("\r", "\n"))
-    return _BIDI.sub(_escape, text)
-
-
 def status_of(decision: str | None) -> str:
     """One of `STATUSES` for a decision of a result or a shape."""
     if decision is None:
@@ -121,10 +113,6 @@ def job(result: Mapping[str, Any], where: str, traces: Mapping[str, Any]) -> Job
         canary=result["environment"].get("canary"),
         advice=visible(str(error.get("advice") or "")),
     )
-
-
-def _escape(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
 
 
 def _seconds(time: str) -> float:

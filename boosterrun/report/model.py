@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from boosterrun.report import traces
-from boosterrun.report.jobs import Job, Row, job, visible
+from boosterrun.report.jobs import Job, Row, job
 from boosterrun.report.load import results
+from boosterrun.visible import visible
 
 ALL_SHAPES = "all shapes"
 

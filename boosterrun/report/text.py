@@ -12,6 +12,7 @@ from boosterrun.report.advice import next_steps
 from boosterrun.report.load import results
 from boosterrun.report.model import Report
 from boosterrun.report.page import facts, title
+from boosterrun.visible import one_line
 
 _KEPT_SHOWN = 10
 _ABOUT = ("GPU", "driver", "CUDA toolkit", "ptxas", "nvcc", "pack", "pack release", "protocol")
@@ -45,7 +46,7 @@ def markdown(report: Report) -> str:
 
 def plain(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", one_line(text))
 
 
 def json_lines(root: Path) -> Iterator[str]:
