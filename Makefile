@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --n
 PINS := requirements/base.txt requirements/cuda13.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-faults test-frameworks clean
+.PHONY: help demo test lint test-faults test-frameworks audit clean
 
 help: ## what this file offers
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/bandit --quiet --configfile pyproject.toml --recursive boosterrun
 
 test-faults: $(VENV)/.dev ## 40 kills at random moments of a sweep, each resumed to its end (minutes)
 	BOOSTERRUN_TEST_KILLS=40 $(VENV)/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_faults.py
@@ -28,8 +29,13 @@ test-frameworks: $(VENV)-frameworks/.done ## the adapters on the real Helion and
 	$(VENV)-frameworks/bin/python -c 'import helion, flashinfer'
 	$(VENV)-frameworks/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_frameworks_*.py
 
+audit: $(VENV)-audit/.done ## known vulnerabilities in what is pinned; asks api.osv.dev
+	@$(VENV)-audit/bin/pip-audit --vulnerability-service osv --no-deps --disable-pip \
+		$(addprefix -r ,$(PINS) requirements/dev.txt requirements/audit.txt) \
+		|| { echo 'audit: see above; if api.osv.dev did not answer, nothing was audited' >&2; exit 1; }
+
 clean: ## remove the virtual environments
-	rm -rf $(VENV) $(VENV)-frameworks
+	rm -rf $(VENV) $(VENV)-frameworks $(VENV)-audit $(VENV)-fuzz
 
 $(VENV)/.run: $(PINS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "boosterrun needs Python 3.11 or newer; set PYTHON=python3.11")'
@@ -48,4 +54,9 @@ $(VENV)-frameworks/.done: $(PINS) requirements/dev.txt requirements/frameworks.t
 	@$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
 		$(addprefix -r ,$(PINS)) -r requirements/dev.txt -r requirements/frameworks.txt
 	@$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)-audit/.done: requirements/audit.txt
+	@test -x $(VENV)-audit/bin/python || $(PYTHON) -m venv $(VENV)-audit
+	@$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -r requirements/audit.txt
 	@touch $@

@@ -13,7 +13,7 @@ import os
 import stat
 from pathlib import Path
 
-FOLDER = Path("/tmp/boosterrun-locks")  # noqa: S108 - shared on purpose, and opened with care
+FOLDER = Path("/tmp/boosterrun-locks")  # noqa: S108 - shared on purpose, and opened with care # nosec B108
 FOLDER_VARIABLE = "BOOSTERRUN_LOCKS"
 
 _ATTEMPTS = 100

@@ -240,7 +240,7 @@ def spawn(
     environment = child_environment(os.environ if env is None else env)
     environment[SPAWN] = name
     try:
-        popen = subprocess.Popen(
+        popen = subprocess.Popen(  # an argument list, never a shell's line # nosec B603
             list(argv),
             env=environment,
             cwd=cwd,

@@ -10,7 +10,7 @@ from enum import StrEnum
 class Status(StrEnum):
     """How bad a finding is. Only FAIL is in the way of a run."""
 
-    PASS = "PASS"  # noqa: S105 - no password
+    PASS = "PASS"  # noqa: S105 - no password # nosec B105
     WARN = "WARN"
     FAIL = "FAIL"
 

@@ -79,7 +79,7 @@ def _link(link: Path, target: Path) -> None:
 def _driver() -> Path | None:
     """Where the driver's library is, which machines with a driver alone have only under its full name."""
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # the nvcc of the toolchain, an argument list # nosec B603
             ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -130,7 +130,7 @@ class PairRunner:
         """``sides``: digest of what both sides are, for a later run that may take these pairs over."""
         self.shape = shape
         self.timing = timing
-        self._coin = random.Random(seed)  # noqa: S311 - a reproducible coin, not a secret
+        self._coin = random.Random(seed)  # noqa: S311 - a reproducible coin, not a secret # nosec B311
         self._log = log
         self._sides = sides
         self.failures: list[str] = []

@@ -79,7 +79,7 @@ def find(folder: Path, trial: Trial, seed: str, sides: str | None, warmup: int) 
         lines = [line for line in _lines(path) if line["shape"] == trial.name and line["sides"] == sides]
         # The last run that measured any had taken over all before it; else it may have ended on the way.
         if any(_new(line) for line in lines):
-            coin = random.Random(seed)  # noqa: S311 - the coin that drew their order
+            coin = random.Random(seed)  # noqa: S311 - the coin that drew their order # nosec B311
             taken = _due(lines, copy.deepcopy(trial.decider), coin)
             timing = Timing(lines[0]["timer"], lines[0]["launches"], warmup)
             return Left(timing, taken) if taken else None

@@ -89,7 +89,7 @@ class Client:
                 wait = failure.wait
                 if wait is None:
                     # Not all at the same moment: several jobs may have failed together.
-                    wait = patience.backoff * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311
+                    wait = patience.backoff * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret # nosec B311
                 if wait > patience.longest_wait:
                     until = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + wait))
                     when = f"try again in {_duration(wait)}, at {until}"

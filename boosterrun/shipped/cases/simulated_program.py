@@ -18,7 +18,7 @@ from simulation import Simulation, spin  # type: ignore[import-not-found]  # its
 
 
 def _softmax(seed: int, count: int = 256) -> list[float]:
-    rng = random.Random(seed)  # noqa: S311 - inputs, not secrets
+    rng = random.Random(seed)  # noqa: S311 - inputs, not secrets # nosec B311
     powers = [math.exp(rng.gauss(0.0, 1.0)) for _ in range(count)]
     total = math.fsum(powers)
     return [power / total for power in powers]

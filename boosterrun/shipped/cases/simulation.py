@@ -188,7 +188,7 @@ class Simulation:
         self.machine = Machine(Noise(**noise), seed)
         self.behaviour = behaviour(behaviours, os.environ.get("BOOSTERRUN_ACF_ID"))
         self.launches = launches
-        self._random = random.Random(f"{os.getpid()}-{time.time_ns()}")  # noqa: S311 - not a secret
+        self._random = random.Random(f"{os.getpid()}-{time.time_ns()}")  # noqa: S311 - not a secret # nosec B311
         self._offset = self._random.gauss(0.0, self.machine.noise.process_sd)
 
     @property
@@ -268,4 +268,5 @@ def _hang() -> None:
 def _daemon() -> None:
     """Leave a process behind that has a session of its own, ignores signals and keeps everything open."""
     code = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; time.sleep(600)"
-    subprocess.Popen([sys.executable, "-c", code], start_new_session=True, close_fds=False)
+    # This very Python, with our own code.
+    subprocess.Popen([sys.executable, "-c", code], start_new_session=True, close_fds=False)  # nosec B603
