@@ -156,7 +156,8 @@ def _stop(waiting: Iterable[str]) -> None:
 def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
     """Run one of Slurm's commands; None: it did not come back. Raises RunError where it is not installed."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER, check=False)
+        # An argument list: the names of Slurm's own commands and of jobs that it has named.
+        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER, check=False)  # nosec B603
     except subprocess.TimeoutExpired:
         return None
     except OSError as error:
