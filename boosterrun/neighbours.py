@@ -25,11 +25,11 @@ def strangers(device: int | str) -> list[int]:
     the driver tells how busy each process is. Processes that cannot be seen from here are not believed: in a
     container the driver may tell the ids that they have outside.
     """
-    pids = gpu.compute_pids(device)
-    if not pids:
-        return []
-    runs = {os.getpid(), *locks.holders(claim_prefix(str(device)))}
-    foreign = [pid for pid in pids if not _belongs(pid, runs) and _has_cuda(pid)]
+    pids = gpu.compute_pids(device) or []
+    foreign = [pid for pid in pids if not _has_owner(pid) and _has_cuda(pid)]
+    if foreign:  # only now: the kernel takes a while to list its locks
+        runs = {os.getpid(), *locks.holders(claim_prefix(str(device)))}
+        foreign = [pid for pid in foreign if not _belongs(pid, runs)]
     working = gpu.working_pids(device, time.time() - _RECENT) if foreign else set()
     return sorted(foreign if working is None else working.intersection(foreign))
 
@@ -58,8 +58,6 @@ def _has_cuda(pid: int) -> bool:
 
 def _belongs(pid: int, runs: set[int]) -> bool:
     """Whether a process is one of these runs, or one that a run has started."""
-    if _has_owner(pid):
-        return True
     for _ in range(_DEPTH):
         if pid in runs:
             return True
