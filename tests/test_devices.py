@@ -119,6 +119,11 @@ def test_the_command_refuses_it_in_one_line(library: Path, tmp_path: Path) -> No
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.count("\n") == 1
         assert words in done.stderr
+    machine.write_text("")
+    done = run("workload=simulated_command", "gpu.devices=[0]", cwd=tmp_path, **variables)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "gpu.devices=[0]: there is no GPU here: NVML: " in done.stderr
     both = ("workload=simulated_command", "gpu.devices=[1]", "+workload.env.CUDA_VISIBLE_DEVICES='0'")
     done = run(*both, cwd=tmp_path, **variables)
     assert done.returncode == 2

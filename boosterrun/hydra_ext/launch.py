@@ -98,9 +98,9 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
         overrides.append(f"hydra.sweep.dir={command_line.quoted(str(place))}")
     remember(place, argv)
     with interrupt.handling(), explaining((CompactHydraException,)):
+        wedged.readmit(place)
         if planned.multirun:
             measured = [c for c in planned.configs if c.acf.id != job.SELF_TEST]
-            wedged.readmit(place)
 
             def prove() -> None:
                 with binding.lent([typed(config) for config in measured], place):
@@ -112,6 +112,7 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
                 config_name=planned.config_name, task_function=sweep.run_job, overrides=overrides
             )
             return int(code) if isinstance(code, int) else 0
+        binding.bind(typed(planned.configs[0]), place)  # Hydra tells of an error in a job in words of its own
         overrides.append(f"hydra.mode={RunMode.RUN.name}")
         return _one(app, planned.config_name, overrides)
 
