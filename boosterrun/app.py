@@ -39,6 +39,8 @@ from boosterrun.pairs import Protocol
 
 SELF_TEST = "none"
 WORK = "work"
+# Jobs of a round for each side that may be ahead: the larger, the less often everybody waits for builds.
+_ROUNDS = 2
 # Seconds that were spent on a job before its turn, by its folder.
 _SCREENED: dict[Path, float] = {}
 
@@ -95,7 +97,7 @@ def round_size(cfg: DictConfig) -> int:
         return 1
     from boosterrun.measure import ahead  # noqa: PLC0415 - a static screen needs none of it
 
-    return max(1, ahead.limit(cfg.sweep.build_ahead))
+    return max(1, _ROUNDS * ahead.limit(cfg.sweep.build_ahead))
 
 
 def announce(cfg: DictConfig, folder: Path) -> bool:
@@ -126,6 +128,12 @@ def screen(cfg: DictConfig, folder: Path) -> bool:
         return False
     _SCREENED[folder] = time.monotonic() - begun
     return True
+
+
+def drop(folder: Path) -> None:
+    """End what was built for the job of this folder before its turn. Never raises."""
+    if (ahead := sys.modules.get("boosterrun.measure.ahead")) is not None:
+        ahead.drop(folder)
 
 
 def _early(cfg: DictConfig, folder: Path) -> tuple[base.Preparing, base.Job | None]:

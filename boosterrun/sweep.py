@@ -171,13 +171,14 @@ def screen(config: DictConfig) -> None:
     progress.job(folder.name)
     with contextlib.suppress(BoosterrunError, OSError):
         redact.learn(OmegaConf.to_container(task, resolve=True))
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with resume.turn(folder):
             resume.settle(typed(task), folder, built_ahead=True)
             if app.screen(task, folder):
                 _SCREENED.add(folder)
                 return
             resume.withdraw(folder)
+    app.drop(folder)
     _BUILT_AHEAD.discard(folder)
 
 

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideSpec
@@ -308,6 +309,12 @@ def offer(key: Hashable, make: Callable[[], Abortable], errands: Sequence[Errand
 def take(key: Hashable) -> EarlySide | None:
     """Return the side that was offered with an equal key, for the caller to close; None if there is none."""
     return _offered.pop(key, None)
+
+
+def drop(folder: Path) -> None:
+    """End the sides that were offered and work below ``folder``. Never raises."""
+    for key in [key for key, side in _offered.items() if side.spec.work.is_relative_to(folder)]:
+        _offered.pop(key).close()
 
 
 def close() -> None:

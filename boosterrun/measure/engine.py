@@ -76,6 +76,7 @@ class Engine:
         self.hello: Hello | None = None
         self.stages = Stages()
         self._number = 0
+        self._log: PairLog | None = None
 
     @staticmethod
     def trials_of(config: Config) -> list[Trial]:
@@ -112,17 +113,17 @@ class Engine:
     def close(self) -> None:
         """End every side that was made for a later session. Never raises."""
         self.sides.close()
+        if self._log is not None:
+            self._log.close()
 
     def _run(self, last: int | None = None) -> None:
-        log = PairLog(self.job.folder / FILENAME)
-        try:
-            while due := self._due():
-                number = min(t.session for t in due)
-                if last is not None and number > last:
-                    break
-                self._run_session(number, [t for t in due if t.session == number], log)
-        finally:
-            log.close()
+        if self._log is None:
+            self._log = PairLog(self.job.folder / FILENAME)
+        while due := self._due():
+            number = min(t.session for t in due)
+            if last is not None and number > last:
+                break
+            self._run_session(number, [t for t in due if t.session == number], self._log)
 
     def _due(self) -> list[Trial]:
         """The shapes that want more pairs: none once a shape has rejected the candidate."""
