@@ -13,7 +13,8 @@ from boosterrun.atomic import replacing
 from boosterrun.devices import Device
 from boosterrun.errors import RunError
 
-_PREFIX = "wedged-"
+# A folder of its own: that of a sweep may have thousands of jobs, and each job looks here.
+FOLDER = "wedged"
 
 
 def take_out(folder: Path, device: Device, reason: str, job: str) -> None:
@@ -27,7 +28,12 @@ def take_out(folder: Path, device: Device, reason: str, job: str) -> None:
         "job": job,
         "reason": reason,
     }
-    with replacing(folder / f"{_PREFIX}{gpu.lock_name(device.uuid)}.json") as stream:
+    place = folder / FOLDER
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make {place}: {error.strerror}", "Free some space") from error
+    with replacing(place / f"{gpu.lock_name(device.uuid)}.json") as stream:
         stream.write(json.dumps(note, indent=1).encode())
     sys.stderr.write(f"boosterrun: warning: GPU {device.index} is out of this sweep: {reason}\n")
     sys.stderr.flush()
@@ -54,7 +60,7 @@ def readmit(folder: Path) -> None:
 
 def _notes(folder: Path) -> list[tuple[str, str, Path]]:
     found = []
-    for path in sorted(folder.glob(f"{_PREFIX}*.json")):
+    for path in sorted((folder / FOLDER).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads(path.read_bytes())
             found.append((str(note["uuid"]), str(note["reason"]), path))

@@ -172,6 +172,9 @@ gpu, acf = os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("BOOSTERRUN_ACF_ID
 with open(os.environ["SEEN"], "a") as log:
     log.write(f"{acf or 'baseline'} {gpu}\\n")
 broken = os.environ["BREAKS"].split(",")
+if broken == ["first"] and acf.startswith("01-") and not os.path.exists("broke"):
+    open("broke", "x").close()
+    broken = [gpu]
 if acf.startswith("01-") and gpu in broken:
     with open(os.environ["FAKE_DRIVER"], "a") as machine:
         machine.write(os.environ["HOW"].replace("GPU", gpu) + "\\n")
@@ -217,7 +220,7 @@ def test_a_wedged_gpu_leaves_the_sweep_and_its_job_runs_elsewhere(machine: Machi
     assert [[device["index"] for device in each] for each in devices] == [[0], [1], [1], [1]]
     on = {line.split()[0][:2]: line.split()[1] for line in seen(machine) if line[:2].isdigit()}
     assert on == {"00": "GPU-aa11", "01": "GPU-bb22", "02": "GPU-bb22", "03": "GPU-bb22"}
-    note = json.loads((machine.folder / "out" / "wedged-GPU-aa11.json").read_text())
+    note = json.loads((machine.folder / "out" / "wedged" / "GPU-aa11.json").read_text())
     assert (note["index"], note["job"][:2]) == (0, "01")
     assert "does not answer" in note["reason"]
     assert "GPU 0 is out of this sweep: GPU GPU-aa11 does not answer" in done.stderr
@@ -234,9 +237,9 @@ def test_a_candidate_may_break_two_gpus_and_no_more(machine: Machine) -> None:
     assert {found[n]["status"] for n in ("00", "02", "03")} == {"decided"}
     on = {line.split()[0][:2]: line.split()[1] for line in seen(machine) if line[:2].isdigit()}
     assert on["03"] == "GPU-cc33"
-    assert sorted(p.name for p in (machine.folder / "out").glob("wedged-*")) == [
-        "wedged-GPU-aa11.json",
-        "wedged-GPU-bb22.json",
+    assert sorted(p.name for p in (machine.folder / "out" / "wedged").iterdir()) == [
+        "GPU-aa11.json",
+        "GPU-bb22.json",
     ]
 
 
@@ -253,4 +256,19 @@ def test_without_a_gpu_left_the_sweep_stops_and_goes_on_after_a_reset(machine: M
     assert done.returncode == 0, done.stderr
     assert "GPU GPU-aa11 answers again, and is back in this sweep" in done.stdout
     assert [r["status"] for r in results(machine.folder / "out")] == ["decided"] * 4
-    assert not (machine.folder / "out" / "wedged-GPU-aa11.json").exists()
+    assert not (machine.folder / "out" / "wedged" / "GPU-aa11.json").exists()
+
+
+def test_joblibs_processes_have_a_gpu_each_and_one_may_break(machine: Machine) -> None:
+    pytest.importorskip("joblib.externals.loky")
+    done = sweep(machine, "first", "cuda GPU 719", "hydra/launcher=joblib")
+    assert done.returncode == 0, done.stderr
+    assert [r["status"] for r in results(machine.folder / "out")] == ["decided"] * 4
+    assert {line.split()[1] for line in seen(machine)} == {"GPU-aa11", "GPU-bb22"}
+    (note,) = (machine.folder / "out" / "wedged").iterdir()
+    broken = json.loads(note.read_text())["uuid"]
+    on = {line.split()[1] for line in seen(machine) if line.startswith("01-")}
+    assert on == {"GPU-aa11", "GPU-bb22"}  # on the one that it broke, and then on the other
+    (other,) = on - {broken}
+    used = {r["job"]["id"][:2]: r["environment"]["gpu"]["before"]["devices"] for r in results(machine.folder)}
+    assert used["01"][0]["uuid"] == other
