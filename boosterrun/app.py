@@ -6,6 +6,7 @@ compiler, a full disk) makes the result ``undecided`` with an error, and the swe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -178,6 +179,7 @@ class _Job:
         self.folder = folder
         self.work = folder / WORK
         self.begun = time.monotonic() - _SCREENED.pop(folder, 0.0)
+        self.place = folder.stat()
         self.result = draft.blank(cfg, self.config)
         redact.learn([self.result["config"], self.result["job"]])
 
@@ -237,10 +239,17 @@ class _Job:
         self.result.update(status="undecided", decision=None, message=message, error=error)
 
     def write(self) -> None:
-        """Write ``result.json``; on a full disk the job stays without one, and the merge lists it."""
+        """Write ``result.json``; on a full disk the job stays without one, and the merge lists it.
+
+        A folder that was removed while the job ran took the pairs along: what was found is no result.
+        """
         finished = time.monotonic()
         self.result["job"].update(finished_at=draft.now(), seconds=round(finished - self.begun, 6))
         self.result = redact.tree(self.result)  # what is said of it is free of secrets too
+        if not self._there():
+            gone = f"{self.folder} was removed while the job ran"
+            self.undecided("run", gone, "Leave a sweep's folder alone until it has ended")
+            self.result.update(objective=None, shapes=[], phases={})
         try:
             try:
                 record.write(self.result, self.folder)
@@ -254,6 +263,15 @@ class _Job:
             self.undecided(_kind(error), error.message, error.advice)
         if self.result["status"] == "decided" and not self.config.keep_work:
             closer.later(partial(shutil.rmtree, self.work, ignore_errors=True), last=True)
+
+    def _there(self) -> bool:
+        """Whether the job's folder is still the one in which it began; if not, there is one afterwards."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self.folder.stat(), self.place):
+                return True
+        with contextlib.suppress(OSError):  # told by whoever writes there
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return False
 
 
 def _check_choices(config: Config) -> None:

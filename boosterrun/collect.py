@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
-from boosterrun import csvlog, record
+from boosterrun import csvlog, locks, record
 from boosterrun.atomic import replacing
 from boosterrun.cells import cell
 from boosterrun.errors import RunError, UsageError
 
 REJECTS_FILENAME = "booster-pack-rejects.csv"
+# 100,000 results merge in less.
+_PATIENCE, _PAUSE = 60.0, 0.05
 
 
 @dataclass
@@ -37,7 +39,9 @@ class Merged:
     undecided: int = 0
 
 
-def collect(roots: Sequence[Path], out: Path | None = None, *, allow_empty: bool = False) -> Merged:
+def collect(
+    roots: Sequence[Path], out: Path | None = None, *, allow_empty: bool = False, expected: Sequence[str] = ()
+) -> Merged:
     """Read and check every ``result.json`` below `roots`, and write the log.
 
     A bad result stops none of the others. A folder with ``.hydra/`` or ``result.json`` is a job's, and is not
@@ -48,6 +52,7 @@ def collect(roots: Sequence[Path], out: Path | None = None, *, allow_empty: bool
         roots: folders of sweeps or jobs, or what holds them.
         out: folder for the log, made if needed; default: the only root, else the working directory.
         allow_empty: write a log without rows, instead of raising, if there is not a single job.
+        expected: names of job folders in the only root that have a result, or are listed as without one.
 
     Raises:
         UsageError: a root does not exist, or there is no job below.
@@ -74,6 +79,7 @@ def collect(roots: Sequence[Path], out: Path | None = None, *, allow_empty: bool
                     merged.decisions[found["decision"]] += 1
                 else:
                     merged.undecided += 1
+            rejected += _gone(roots[0], target, expected)
             if not merged.rows and not rejected and not allow_empty:
                 places = ", ".join(map(str, roots))
                 raise UsageError(f"no {record.FILENAME} below {places}", "Name the output folder of a sweep")
@@ -97,12 +103,23 @@ def _target(roots: Sequence[Path], out: Path | None) -> Path:
 def _turn(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # Where locks do not work (some network file systems), the last to finish wins.
-        with suppress(OSError):
-            flock(descriptor, LOCK_EX)
+        _wait(descriptor, folder)
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait(descriptor: int, folder: Path) -> None:
+    """Take the lock of a folder. Raises RunError when its holder seems to be stuck."""
+    deadline = time.monotonic() + _PATIENCE
+    with suppress(OSError):  # where locks do not work (some network file systems), the last to finish wins
+        while not locks.try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"another process has kept {folder} locked for {_PATIENCE:.0f} s",
+                    f"End it, then run boosterrun collect {folder}",
+                )
+            time.sleep(_PAUSE)
 
 
 def results(roots: Sequence[Path], target: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
@@ -121,6 +138,15 @@ def results(roots: Sequence[Path], target: Path) -> Iterator[tuple[str, dict[str
                 yield where, record.load(path)
             except record.InvalidResult as invalid:
                 yield where, invalid.message
+
+
+def _gone(root: Path, target: Path, expected: Sequence[str]) -> list[tuple[str, str]]:
+    """Jobs of which there is not even a folder: nothing else would tell that they were run."""
+    missing = (root.resolve() / name for name in expected if not (root / name).is_dir())
+    return [
+        (os.path.relpath(folder / record.FILENAME, target), "missing: the job's folder has been removed")
+        for folder in missing
+    ]
 
 
 def _jobs(root: Path) -> Iterator[tuple[Path, str]]:

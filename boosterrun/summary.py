@@ -101,15 +101,22 @@ def _advice(best: Sequence[Row], folder: Path) -> str:
     return "ship the best; measure again when the compiler, the kernel or the GPU changes"
 
 
-def merge(folder: Path, kept: Sequence[Row] = (), judged: int = 0, *, report: bool = False) -> int:
+def merge(
+    folder: Path,
+    kept: Sequence[Row] = (),
+    judged: int = 0,
+    *,
+    report: bool = False,
+    expected: Sequence[str] = (),
+) -> int:
     """Write the log of all results below ``folder`` and say what came out.
 
-    ``kept`` and ``judged`` are of this run, for its table. Returns 0 if every job was decided, else 1. Raises
-    RunError if the log cannot be written.
+    ``kept`` and ``judged`` are of this run, for its table; ``expected``: names of the folders of its jobs.
+    Returns 0 if every job was decided, else 1. Raises RunError if the log cannot be written.
     """
     from boosterrun.collect import collect  # noqa: PLC0415 - not needed before the first job
 
-    merged = collect([folder], allow_empty=True)
+    merged = collect([folder], allow_empty=True, expected=expected)
     for decision, count in sorted(merged.decisions.items()):
         sys.stdout.write(f"{count:>6}  {decision}\n")
     if merged.undecided:

@@ -320,7 +320,8 @@ class PackSweeper(Sweeper):
             except RunError as error:  # what stopped the sweep decides the exit code
                 sys.stderr.write(f"boosterrun: error: {one_line(redact.text(str(error)))}\n")
             raise
-        return summary.merge(folder, kept, judged, report=bool(self.config.report))
+        names = subdirs(jobs, acf_ids(jobs, loader, str(self.config.acf.id)))
+        return summary.merge(folder, kept, judged, report=bool(self.config.report), expected=names)
 
     def _run(
         self, jobs: Sequence[Mapping[str, str]], acfs: Sequence[str]

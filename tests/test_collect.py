@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from made_results import result, self_test, shape, undecided
 
 from boosterrun import csvlog, record
-from boosterrun.collect import collect
+from boosterrun.collect import REJECTS_FILENAME, collect
 from boosterrun.errors import RunError, UsageError
 
 
@@ -211,7 +212,7 @@ def test_a_target_that_cannot_be_made_or_written(tmp_path: Path) -> None:
 
 COLLECT = """
 import pathlib, resource, sys
-from boosterrun.collect import collect
+from boosterrun.collect import REJECTS_FILENAME, collect
 if sys.argv[2] != "-":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 merged = collect([pathlib.Path(sys.argv[1])])
@@ -261,3 +262,37 @@ def test_merging_the_same_folder_at_once(tmp_path: Path) -> None:
         "booster-pack-log.csv",
         "booster-pack-rejects.csv",
     ]
+
+
+def test_a_job_that_was_run_and_whose_folder_is_gone_is_listed(tmp_path: Path) -> None:
+    job(tmp_path / "a")
+    merged = collect([tmp_path], expected=["a", "b"])
+    assert (merged.rows, merged.invalid) == (1, 1)
+    [missing] = table(tmp_path / REJECTS_FILENAME)
+    assert missing == {"path": "b/result.json", "reason": "missing: the job's folder has been removed"}
+
+
+def test_a_folder_that_is_locked_for_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(tmp_path / "a")
+    monkeypatch.setattr("boosterrun.collect._PATIENCE", 0.2)
+    holder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="locked for"):
+            collect([tmp_path])
+    finally:
+        os.close(holder)
+    assert collect([tmp_path]).rows == 1
+
+
+def test_what_a_killed_merge_has_left_is_removed_and_what_another_writes_is_not(tmp_path: Path) -> None:
+    job(tmp_path / "a")
+    dead = tmp_path / f".{csvlog.FILENAME}.123.0123abcd.tmp"
+    dead.write_text("half a ro")
+    alive = tmp_path / f".{csvlog.FILENAME}.124.0123abcd.tmp"
+    with alive.open("w") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        collect([tmp_path])
+        assert (dead.exists(), alive.exists()) == (False, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import random
 import statistics
 import time
@@ -97,12 +98,16 @@ class PairLog:
             raise _cannot_write(path, error) from error
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Write one line through to the operating system. Raises RunError (disk full)."""
+        """Write one line through to the operating system. Raises RunError (disk full, file removed)."""
         try:
             self._stream.write(redact.text(json.dumps(entry, allow_nan=False)) + "\n")
             self._stream.flush()
+            links = os.fstat(self._stream.fileno()).st_nlink
         except OSError as error:
             raise _cannot_write(self.path, error) from error
+        if links == 0:  # what a decision is made from must be there to be read
+            advice = "Leave a sweep's folder alone until it has ended"
+            raise RunError(f"{self.path} was removed while it was written", advice)
 
     def close(self) -> None:
         """Close the file; what was written stays."""
