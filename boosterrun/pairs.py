@@ -17,6 +17,8 @@ PHASES = ("calibrate", "screen", "confirm")
 METHODS = ("sequential", "fixed", "quick")
 FAILED_RATIO = 10.0
 MIN_CALIBRATION = 4
+# Milliseconds, with much room on both sides. What lies outside is no time, and sums of it overflow.
+SHORTEST, LONGEST = 1e-15, 1e12
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class Pair:
     """Raw samples of two adjacent blocks, in the unit of the workload (lower is better).
 
     ``phase`` is calibrate (both sides are the baseline), screen or confirm; ``session`` numbers the process
-    pairs of a phase; ``order`` tells which side ran first ("bc": the baseline). A sample that is None, not
-    finite, zero or negative is a failed launch. ``void`` says why a disturbed pair does not count ("timer":
+    pairs of a phase; ``order`` tells which side ran first ("bc": the baseline). A sample that is None, not a
+    time (:func:`is_time`) is a failed launch. ``void`` says why a disturbed pair does not count ("timer":
     the timer was changed). Raises UsageError for an unknown phase or order.
     """
 
@@ -71,8 +73,13 @@ class Pair:
         return _failed(self.baseline), _failed(self.candidate)
 
 
+def is_time(value: float) -> bool:
+    """Whether a number can be the time of a launch in ms: NaN, zero, negative and absurd ones cannot."""
+    return SHORTEST <= value <= LONGEST
+
+
 def _clean(value: float | None) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) and value > 0 else None
+    return float(value) if value is not None and is_time(value) else None
 
 
 def _failed(block: tuple[float | None, ...]) -> int:

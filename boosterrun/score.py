@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from boosterrun.errors import BoosterrunError, UsageError
+from boosterrun.pairs import is_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,7 +207,7 @@ def _milliseconds(value: float, unit: str) -> float:
     if not math.isfinite(value) or value <= 0:
         raise ScoreError(f"the score {value:g} is not a finite positive number")
     result = 1e3 / value if unit == RATE else value * _UNITS[unit]
-    if not math.isfinite(result) or result <= 0:
+    if not is_time(result):
         raise ScoreError(f"the score {value:g} {unit} is out of range")
     return result
 

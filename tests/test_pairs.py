@@ -10,7 +10,7 @@ from boosterrun.errors import UsageError
 from boosterrun.pairs import Pair, Protocol
 
 
-@pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf, 0.0, -1.0])
+@pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf, 0.0, -1.0, 1e308, 5e-324])
 def test_a_sample_that_is_no_time_is_a_failed_launch(bad):
     pair = Pair("screen", 0, "bc", (1.0, bad, 1.0), (2.0, 2.0, 2.0))
     assert pair.baseline == (1.0, None, 1.0)

@@ -70,6 +70,7 @@ def test_regex_scores(text: str, keys: dict[str, Any], expected: list[float]) ->
         ("time: -1", {"regex": TIME}, "not a finite positive"),
         ("time: 1\ntime: -1", {"regex": TIME}, "not a finite positive"),
         ("time: 5e-324", {"regex": TIME, "unit": "ns"}, "out of range"),
+        ("time: 1e300", {"regex": TIME}, "out of range"),
         ("time: 5e-06", {"regex": r"time: ([\d.]+)"}, "cuts a number short"),
         ("time: 5e-06", {"regex": r"e-(\d+)"}, "cuts a number short"),
         ("time: 1,234.5 ms", {"regex": r"([\d.]+) ms"}, "cuts a number short"),

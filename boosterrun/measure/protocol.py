@@ -15,6 +15,7 @@ import time
 from typing import Any, NoReturn, cast, get_args
 
 from boosterrun.measure.api import Built, Checked, FailureKind, Hello, Samples
+from boosterrun.pairs import is_time
 
 # Names of the two descriptors of the worker, "read,write", in its environment.
 DESCRIPTORS = "BOOSTERRUN_DESCRIPTORS"
@@ -176,7 +177,7 @@ def checked(result: dict[str, Any]) -> Checked:
 
 
 def samples(result: dict[str, Any], seconds: float) -> Samples:
-    """Validate the answer to sample: ms above zero, None for a failed launch.
+    """Validate the answer to sample: times in ms, None for a failed launch.
 
     The block took ``seconds`` by our own clock: what was timed within it cannot have taken longer, unless the
     case says what a launch took (timer ``own``). Raises ProtocolError.
@@ -184,8 +185,9 @@ def samples(result: dict[str, Any], seconds: float) -> Samples:
     values = [None if v is None else _number(v, "a sample") for v in _field(result, "values", list)]
     if not values:
         raise ProtocolError("there are no samples")
-    if any(v is not None and not 0 < v < math.inf for v in values):
-        raise ProtocolError("a sample is not above zero")
+    wrong = next((v for v in values if v is not None and not is_time(v)), None)
+    if wrong is not None:
+        raise ProtocolError(f"a sample of {wrong:g} ms is no time of a launch")
     timer = _field(result, "timer", str)
     if not timer or len(timer) > _TIMER_NAME_LIMIT:
         raise ProtocolError("the timer has no proper name")

@@ -22,6 +22,7 @@ from typing import Any
 
 from boosterrun.case import Case
 from boosterrun.measure.arrays import leaves
+from boosterrun.pairs import is_time
 
 BATCH = 100
 _FLUSH_BYTES = 256 << 20
@@ -207,6 +208,6 @@ def _elapsed(starts: list[Any], ends: list[Any]) -> list[float]:
 def _valid(value: float, timer: str) -> float | None:
     if math.isnan(value):
         return None
-    if not 0 < value < math.inf:
+    if not is_time(value):
         raise TimerError(f"timer {timer} returned {value} ms, which is no time")
     return value
