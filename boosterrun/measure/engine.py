@@ -234,7 +234,9 @@ class Engine:
                 )
                 trial.pairs.append(pair)
                 trial.decider.add(pair)
-                if memory is not None and pair.phase == "calibrate" and pair.void is None:
+                # A launch that failed costs this job its verdict, but not the jobs that come after it.
+                sound = pair.void is None and not any(pair.failures)
+                if memory is not None and pair.phase == "calibrate" and sound:
                     memory.calibration.append(pair)
                 decision = trial.decider.decision()
                 progress.pair(trial.name, decision)
