@@ -291,5 +291,6 @@ def test_the_program_is_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert adapter.source(config(command="./run.sh | tail -1", shell=True)) is None
     assert adapter.source(config(command=["./bench"], build="make bench")) is None
     assert str(adapter.source(config(command="true"))).endswith("/true")
+    assert adapter.source(config(command=["./run.sh", "too long for a path" * 300])) == script
     assert adapter.benchmark_command(config(command="./run.sh {M} {acf_flags}")) == ["./run.sh", "64"]
     assert os.environ.get("BOOSTERRUN_ACF") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ class Command:
         if workload.shell:
             return None
         argv = values.argv(workload.command, "workload.command")
-        files = [cwd / word for word in argv if "/" in word or word != argv[0] if (cwd / word).is_file()]
+        files = [cwd / word for word in argv if "/" in word or word != argv[0] if os.path.isfile(cwd / word)]  # noqa: PTH113 - a word may be too long for a path
         found = shutil.which(argv[0]) if "/" not in argv[0] else None
         if files:
             interpreted = len(files) > 1 and _INTERPRETER.fullmatch(files[0].name)
