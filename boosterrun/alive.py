@@ -6,13 +6,11 @@ A wedged GPU can hang whoever asks, so nobody asks in the process that goes on.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from boosterrun import gpu, process
-from boosterrun.devices import VISIBLE
 from boosterrun.errors import RunError
 from boosterrun.measure.api import SideFailed
 
@@ -44,10 +42,9 @@ def require(device: Mapping[str, Any] | None, seconds: float = SECONDS) -> None:
     if key is None:
         return
     name = str(key) if isinstance(key, int) else gpu.lock_name(str(key))
-    environment = dict(os.environ) if isinstance(key, int) else {**os.environ, VISIBLE: name}
     argv = [sys.executable, "-m", "boosterrun.gpu_task", str(key)]
     try:
-        done = process.run(argv, timeout=seconds, grace=0.5, env=environment)
+        done = process.run(argv, timeout=seconds, grace=0.5)
     except RunError:  # no process can be started: that is told by the next one who tries
         return
     why = _answer(done)

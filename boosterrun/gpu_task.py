@@ -1,6 +1,6 @@
 """A trivial task for a GPU, as a program: it tells on standard output what is wrong, or null.
 
-``python -m boosterrun.gpu_task UUID``: the GPU must be the first that CUDA sees; an index is CUDA's own.
+``python -m boosterrun.gpu_task UUID``; an index is CUDA's own.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ def main(device: str) -> str | None:
     told = found["devices"] and found["devices"][0]["name"] is not None
     if found["driver_version"] is not None and not told:
         return str(found["error"] or "it does not even tell its name")
+    if isinstance(key, str):  # NVML knows whether it is a MIG instance
+        name = found["devices"][0]["uuid"] if told else None
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(name or gpu.lock_name(key))
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

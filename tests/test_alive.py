@@ -58,7 +58,8 @@ def ask(library: Path, folder: Path, machine: str, device: str, seconds: float =
         ("", '{"uuid": "ab12"}', "alive"),  # without NVML, CUDA has the last word
         ("cuda GPU-ab12 46\n", '{"uuid": "ab12"}', "alive"),
         ("cuda GPU-ab12 999\n", '{"uuid": "ab12"}', "cuCtxSynchronize fails with CUDA error 999"),
-        ("gpu MIG-ab12 NVIDIA_H200_MIG 9\n", '{"uuid": "ab12"}', "alive"),
+        ("gpu MIG-ab12 NVIDIA_H200_MIG 9\ncuda GPU-ab12 100\n", '{"uuid": "ab12"}', "alive"),
+        ("gpu MIG-ab12 NVIDIA_H200_MIG 9\ncuda MIG-ab12 719\n", '{"uuid": "ab12"}', "CUDA error 719"),
     ],
 )
 def test_a_gpu_that_answers_no_more_is_told(
