@@ -26,8 +26,8 @@ class Hooks(Protocol):
     def versions(self) -> dict[str, str]:
         """Return the versions of what has been imported so far."""
 
-    def artifacts(self, since: float) -> list[str]:
-        """Return the files of compiled code made since a time (seconds since the epoch)."""
+    def artifacts(self) -> list[str]:
+        """Return the files of compiled code that were made so far."""
 
     def kernels(self) -> list[dict[str, Any]]:
         """Describe each kernel of the last build, JSON-ready, where the framework knows them."""
@@ -52,14 +52,10 @@ class DefaultHooks:
         cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
         return {**found, "torch_cuda": str(cuda)} if cuda is not None else found
 
-    def artifacts(self, since: float) -> list[str]:
-        """Return the files of compiled code below the side's folder that are not older than ``since``."""
-        # Clocks of file systems are coarse: a few milliseconds older is still of this build.
-        return sorted(
-            str(path)
-            for path in self._work.rglob("*")
-            if path.suffix in _SUFFIXES and path.is_file() and path.stat().st_mtime >= since - 0.05
-        )
+    def artifacts(self) -> list[str]:
+        """Return the files of compiled code below the side's folder: it was empty, and no clock is asked."""
+        found = (path for path in self._work.rglob("*") if path.suffix in _SUFFIXES)
+        return sorted(str(path) for path in found if path.is_file())
 
     def kernels(self) -> list[dict[str, Any]]:
         """Plain Python knows nothing of its kernels."""

@@ -40,7 +40,7 @@ class FlashinferHooks(DefaultHooks):
         found = super().versions()
         return found if version is None else {**found, "flashinfer": str(version)}
 
-    def artifacts(self, since: float) -> list[str]:
+    def artifacts(self) -> list[str]:
         """Return each library that was built so far. Raises RunError for a workspace of another side."""
         taken = getattr(sys.modules.get("flashinfer.jit.env"), "FLASHINFER_WORKSPACE_DIR", None)
         if taken is not None and not Path(taken).resolve().is_relative_to(self._workspace.resolve()):

@@ -35,7 +35,7 @@ class HelionHooks(TritonHooks):
         """Return the usual versions and that of Helion."""
         return {**super().versions(), "helion": metadata.version("helion")}
 
-    def artifacts(self, since: float) -> list[str]:
+    def artifacts(self) -> list[str]:
         """Return the cubins of all builds so far. Raises RunError for a pinned config of no kernel."""
         unknown = sorted(self._pinned.keys() - self._found)
         if unknown:
@@ -44,7 +44,7 @@ class HelionHooks(TritonHooks):
                 f"workload.configs names {', '.join(unknown)}, and the case's kernels are: {kernels}",
                 "Use the names of the functions under @helion.kernel",
             )
-        return super().artifacts(since)
+        return super().artifacts()
 
     def _make(self, original: Callable[..., None], kernel: Any, *args: Any, **options: Any) -> None:
         """A kernel is made: replace its configs by the pinned one."""

@@ -78,7 +78,7 @@ class TritonHooks(DefaultHooks):
         """Return the usual versions and that of Triton."""
         return {**super().versions(), "triton": triton.__version__}
 
-    def artifacts(self, since: float) -> list[str]:
+    def artifacts(self) -> list[str]:
         """Return the cubins of all builds so far: what an earlier shape compiled is not compiled again.
 
         Raises RunError when the case chose another ptxas or another cache than this side was given.

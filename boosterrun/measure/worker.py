@@ -75,7 +75,7 @@ class Worker:
         shape, params = request["shape"], request["params"]
         self._kept.pop(shape, None)
         self._hooks.before_build()
-        since, start = time.time(), time.perf_counter()
+        start = time.perf_counter()
         case = cases.make(self._function, request["seed"], self._options, params)
         made = time.perf_counter()
         reference = arrays.keep(case.reference())
@@ -89,7 +89,7 @@ class Worker:
         self._params[shape], self._kept[shape] = params, kept
         return {
             "seconds": made - start + end - ready,
-            "artifacts": self._hooks.artifacts(since),
+            "artifacts": self._hooks.artifacts(),
             "kernels": self._hooks.kernels(),
             "versions": self._hooks.versions(),
             "detail": {
