@@ -174,6 +174,7 @@ def main() -> None:
             (job / ".hydra").mkdir(parents=True)
             data = json.dumps(made_result(index, rng), indent=1).encode()
             total += (job / record.FILENAME).write_bytes(data)
+        load = round(os.getloadavg()[0], 2)
         child = subprocess.run(
             [sys.executable, __file__, "--merge", name], check=True, capture_output=True, text=True
         )
@@ -184,6 +185,7 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
+        "load_average_before": load,
         "results": args.count,
         "input_bytes": total,
         "log_bytes": log_bytes,
