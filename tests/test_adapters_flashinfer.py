@@ -19,6 +19,7 @@ from boosterrun.adapters import base
 from boosterrun.adapters.flashinfer import FLAGS, _arch_list
 from boosterrun.config import SHIPPED, Config, FlashinferWorkload
 from boosterrun.errors import RunError, ToolchainError, UsageError
+from boosterrun.measure import kept
 from boosterrun.measure.api import Built
 from boosterrun.measure.trial import Rejected
 from boosterrun.toolchain import Compiler, find_nvcc
@@ -106,10 +107,25 @@ def test_a_side_differs_from_the_other_by_its_acf_alone() -> None:
     baseline, candidate = (ADAPTER.environment(job(), side, Path("/w/s")) for side in SIDES)
     assert (baseline.pop("BOOSTERRUN_ACF"), candidate.pop("BOOSTERRUN_ACF")) == (None, "/a.acf")
     assert (baseline.pop(FLAGS), candidate.pop(FLAGS)) == (None, "-Xptxas --apply-controls=/a.acf")
+    places = [side.pop("FLASHINFER_WORKSPACE_BASE") for side in (baseline, candidate)]
+    assert len(set(places)) == 2
     assert baseline == candidate
     assert baseline["FLASHINFER_NVCC"] == str(nvcc().path)
     assert baseline["FLASHINFER_CUDA_ARCH_LIST"] == "9.0a"
-    assert baseline["FLASHINFER_WORKSPACE_BASE"] == "/w/s/flashinfer"
+
+
+def test_a_side_builds_once_for_all_its_sessions() -> None:
+    def place(side: str, session: int, acf: packs.Acf | None = None, **keep: bool) -> str | None:
+        planned = job(acf=acf)
+        planned.config.sweep.keep_baseline = keep.get("keep", True)
+        found = ADAPTER.environment(planned, side, Path(f"/w/session-{session}/{side}"))
+        return found["FLASHINFER_WORKSPACE_BASE"]
+
+    assert place("candidate", 0) == place("candidate", 1)
+    assert place("baseline", 0) == place("baseline", 1)
+    assert place("baseline", 0) != place("candidate", 0)
+    assert place("baseline", 0, keep=False) != place("baseline", 0)
+    kept.close()
 
 
 def test_an_acf_of_both_stages_is_handed_over_whole_or_not_at_all() -> None:

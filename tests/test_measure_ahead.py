@@ -230,6 +230,21 @@ def test_sides_get_room_in_their_order(play: Play) -> None:
         side.close()
 
 
+def test_what_does_not_fit_waits_for_its_turn(play: Play) -> None:
+    ahead.fit({"free": 4 << 30, "side": 6 << 30})
+    try:
+        with early_side(play.side) as early:
+            time.sleep(0.3)
+            assert ahead.waiting() == 0
+            early.start()
+            assert early.build("s", {"size": 16}).seconds >= 0
+        ahead.fit({"free": 40 << 30, "side": 6 << 30})
+        with early_side(lambda: play.side("y")):
+            assert ahead.waiting() == 1
+    finally:
+        ahead.fit({"free": 1 << 50, "side": 0})
+
+
 def test_all_shapes_and_checks_are_made_ahead(play: Play) -> None:
     errand = ahead.Errand("s", {"size": 16}, (1, 2))
     with ahead.EarlySide(play.side, [errand, ahead.Errand("t", {"size": 32})], 1) as early:

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from boosterrun import nvcc_options, proof
 from boosterrun.adapters.base import Job, Toolchain
 from boosterrun.config import Config
 from boosterrun.errors import RunError, ToolchainError, UsageError
+from boosterrun.measure import kept
 from boosterrun.measure.api import Built, SideName
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.trial import Application, Rejected
@@ -123,12 +124,21 @@ class Flashinfer(ResidentAdapter):
             "CUDA_HOME": str(root if (root / "lib64" / "libcudart.so").exists() else work / "cuda"),
             "CUDA_PATH": None,
             "FLASHINFER_CUDA_ARCH_LIST": _arch_list(_arch(job)),
-            "FLASHINFER_WORKSPACE_BASE": str(work / "flashinfer"),
+            "FLASHINFER_WORKSPACE_BASE": str(self._workspace(job, side, nvcc, flags)),
             # Kernels that come as cubins are fetched to here, so that they are noticed.
             "FLASHINFER_CUBIN_DIR": str(work / "flashinfer-cubins"),
             "CCACHE_DISABLE": "1",
             "SCCACHE_RECACHE": "1",
         }
+
+    def _workspace(self, job: Job, side: SideName, nvcc: Path, flags: Sequence[str]) -> Path:
+        """Where a side builds: once for all its sessions, which takes a minute; the proof reads it in each.
+
+        A candidate has one for its job, and the baseline one for the sweep.
+        """
+        if side == "candidate" or job.acf is None or not job.config.sweep.keep_baseline:
+            return job.work / f"flashinfer-{side}"
+        return kept.workspace(repr((self.name, nvcc, flags, _arch(job)))) / "flashinfer"
 
     def ignored(self, env: Mapping[str, str] = os.environ) -> list[str]:
         """Variables of the shell that no side gets to see."""

@@ -27,6 +27,9 @@ _SHARE = 0.75
 _LEAST_CORES = 4
 _MOST = 12
 _PATIENCE = 0.02
+# Sides that are ahead may have half of the GPU's free memory; besides what it allocates, each has a context.
+_MEMORY = 0.5
+_CONTEXT = 600 << 20
 # What a stopped process had queued on the GPU comes to its end meanwhile, in seconds.
 _SETTLE = 0.01
 
@@ -262,6 +265,7 @@ class _Room:
         self._queue: deque[EarlySide] = deque()
         self._begun: set[EarlySide] = set()
         self._most = 1
+        self._fits: int | None = None
 
     def ask(self, side: EarlySide, most: int) -> None:
         with self._lock:
@@ -277,10 +281,15 @@ class _Room:
             self._fill()
 
     def _fill(self) -> None:
-        while self._queue and len(self._begun) < self._most:
+        most = self._most if self._fits is None else min(self._most, self._fits)
+        while self._queue and len(self._begun) < most:
             side = self._queue.popleft()
             self._begun.add(side)
             side.begin()
+
+    def fit(self, more: int) -> None:
+        with self._lock:
+            self._fits = len(self._begun) + more
 
     def taken(self) -> int:
         return len(self._begun)
@@ -293,6 +302,15 @@ class _Room:
 
 _room = _Room()
 _offered: dict[Hashable, EarlySide] = {}
+
+
+def fit(memory: Mapping[str, int] | None) -> None:
+    """Keep those that are ahead within the GPU's memory.
+
+    ``memory`` in bytes: ``free`` there, ``side``: what a side like these takes; None: that is not known.
+    """
+    if memory is not None:
+        _room.fit(int(_MEMORY * memory["free"] / (memory["side"] + _CONTEXT)))
 
 
 def waiting() -> int:

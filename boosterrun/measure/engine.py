@@ -279,6 +279,7 @@ class Engine:
                 lambda: session.candidate.build(trial.name, trial.params),
             )
         trial.built = {"baseline": baseline, "candidate": candidate}
+        ahead.fit(candidate.detail.get("gpu_memory"))
         trial.application = self.prove(baseline, candidate)
         if self.job.acf is None:
             return

@@ -55,12 +55,22 @@ class _Kept:
 
 # By session.
 _kept: dict[int, _Kept] = {}
+_workspaces: dict[str, Path] = {}
+
+
+def workspace(key: str) -> Path:
+    """A folder for what baselines with this key build once, there until :func:`close`. Raises RunError."""
+    if key not in _workspaces:
+        _workspaces[key] = _folder()
+    return _workspaces[key]
 
 
 def close() -> None:
     """End every baseline that is kept. Never raises."""
     while _kept:
         _kept.popitem()[1].close()
+    while _workspaces:
+        shutil.rmtree(_workspaces.popitem()[1], ignore_errors=True)
 
 
 def end_round() -> None:
@@ -69,8 +79,13 @@ def end_round() -> None:
         closer.later(_kept.pop(session).close)
 
 
-# In a fork of this process they are not ours.
-os.register_at_fork(after_in_child=_kept.clear)
+def _forget() -> None:
+    """In a fork of this process they are not ours."""
+    _kept.clear()
+    _workspaces.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 atexit.register(close)
 
 

@@ -159,10 +159,11 @@ class ResidentAdapter:
             self.require_stages(job)
         except Rejected:
             return True  # there is nothing to build
+        todo, most = errands(job.config, 0, Engine.trials_of(job.config)), _sides_ahead(job.config)
+        if (lent := self._lent(job)) is not None:
+            lent(0).begin(todo, most)
         spec = self._candidate(job)
-        make = partial(WorkerSide, spec, job.config.timeouts)
-        trials = Engine.trials_of(job.config)
-        ahead.offer(self._key(job, spec), make, errands(job.config, 0, trials), _sides_ahead(job.config))
+        ahead.offer(self._key(job, spec), partial(WorkerSide, spec, job.config.timeouts), todo, most)
         return True
 
     def screen(self, job: Job) -> None:

@@ -11,9 +11,11 @@ batch      the mean of 100 launches between one pair of events, warm L2: when no
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 # Bound before any case is imported: whoever replaces time.perf_counter_ns changes nothing here.
@@ -168,12 +170,18 @@ class Timers:
             torch.cuda.synchronize()
             # External events become nodes of the graph, so each launch inside it is timed by itself.
             starts, ends = _event_pairs(torch, count, external=True)
-            with torch.cuda.graph(graph):
-                for start, end in zip(starts, ends, strict=True):
-                    buffer.zero_()
-                    start.record()
-                    run()
-                    end.record()
+            # torch.cuda.graph would empty the allocator's cache first: each allocation after that asks the
+            # driver, which takes long while other processes start.
+            with torch.cuda.stream(stream), _no_collection():
+                graph.capture_begin()
+                try:
+                    for start, end in zip(starts, ends, strict=True):
+                        buffer.zero_()
+                        start.record()
+                        run()
+                        end.record()
+                finally:
+                    graph.capture_end()
         except Exception as error:
             words = f"{type(error).__name__}: {error}"
             raise TimerError(f"this case fits no CUDA graph: use timer batch ({words})") from error
@@ -192,6 +200,29 @@ class Timers:
             end.record()
         torch.cuda.synchronize()
         return [value / BATCH for value in _elapsed(starts, ends)]
+
+
+def gpu_memory() -> dict[str, int] | None:
+    """Bytes that are ``free`` on the GPU, and what this ``side`` may come to take; None without torch's CUDA.
+
+    A check makes inputs, reference and outputs a second time.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return {"free": torch.cuda.mem_get_info()[0], "side": 2 * torch.cuda.memory_reserved()}
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """What a collection frees may wait for the GPU, which a capture does not survive."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _event_pairs(torch: Any, count: int, **options: bool) -> tuple[list[Any], list[Any]]:

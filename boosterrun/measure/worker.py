@@ -95,6 +95,7 @@ class Worker:
             "detail": {
                 "timer": kept.timers.default,
                 "gpu": gpu,
+                "gpu_memory": timers.gpu_memory(),
                 "reference_seconds": ready - made,
                 "flops": case.flops,
                 "bytes": case.bytes,
