@@ -26,10 +26,12 @@ from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import AcfConfig, Config, ProtocolConfig, PythonWorkload, SweepConfig
 from boosterrun.decide import Decider, decide
 from boosterrun.errors import RunError
-from boosterrun.measure import takeover
+from boosterrun.measure import kept, takeover
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, SideName, SideSpec
 from boosterrun.measure.blocks import toss
 from boosterrun.measure.engine import Engine
+from boosterrun.measure.kept import LentBaseline
+from boosterrun.measure.sessions import Sources
 from boosterrun.measure.trial import Application
 from boosterrun.packs import Acf
 from boosterrun.pairs import FILENAME, Pair, Protocol
@@ -99,6 +101,7 @@ class Attempts:
     shapes: int = 1
     candidates: int = 5
     self_test: bool = False
+    lent: bool = False
 
     def config(self) -> Config:
         case = self.folder.parent / "case.py"
@@ -121,11 +124,15 @@ class Attempts:
         acf = None if self.self_test else Acf("01-x", "01-x.acf", "0" * 64, 1, ("ptxas",), "", "01-x.acf")
         job = Job(config, acf, None, self.folder, self.folder / "work", Toolchain(), None)
         self.machine.left = stop_after
-        engine = Engine(
-            job,
-            lambda name, work: PlayedSide(self.machine, name, work),
-            lambda baseline, candidate: Application(),
-        )
+
+        def open_side(name: SideName, work: Path) -> PlayedSide:
+            return PlayedSide(self.machine, name, work)
+
+        def lend(session: int) -> LentBaseline:
+            return LentBaseline("baseline", lambda work: open_side("baseline", work), session)
+
+        sources = Sources(open_side, lent=lend if self.lent else None)
+        engine = Engine(job, open_side, lambda baseline, candidate: Application(), sources=sources)
         with contextlib.suppress(KeyboardInterrupt):
             return engine.judge()
         return None
@@ -225,6 +232,21 @@ def test_the_session_that_was_cut_short_counts_by_itself(tmp_path: Path) -> None
     assert len(sizes) == 4
     assert sizes[0] == 1
     assert len(set(sizes[1:])) == 1
+
+
+def test_what_a_kept_baseline_remembers_is_not_counted_twice(tmp_path: Path) -> None:
+    """A job that begins again in the same process, whose baseline lives on."""
+    attempts = Attempts(tmp_path / "job", Machine(0.0, 1), lent=True)
+    try:
+        assert attempts.run(6) is None
+        before = [key(line) for line in attempts.lines()]
+        assert len(before) == 2
+        assert all(line["phase"] == "calibrate" for line in attempts.lines())
+        judgement = attempts.run()
+        assert judgement is not None
+        assert_one_measurement(attempts, judgement, before)
+    finally:
+        kept.close()
 
 
 def test_what_the_coin_did_not_draw_is_not_taken(tmp_path: Path) -> None:

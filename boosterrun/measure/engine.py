@@ -268,6 +268,8 @@ class Engine:
         for pair in memory.calibration:
             if trial.decider.decision().phase != "calibrate":
                 return
+            if pair in trial.pairs:  # this job has measured it itself, before it began again
+                continue
             runner.recall(pair, UNIT)
             trial.pairs.append(pair)
             trial.decider.add(pair)
