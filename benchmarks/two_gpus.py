@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from boosterrun import gpu
+from boosterrun import cards, gpu
 
 HERE = Path(__file__).resolve().parent
 MAIN = "from boosterrun.cli import main; raise SystemExit(main())"
@@ -79,10 +79,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     driver = gpu.snapshot([])["driver_version"]
-    cards, why = gpu.inventory()
-    if len(cards) < options.gpus:
-        raise SystemExit(f"{options.gpus} GPUs are needed, {len(cards)} are here: {why or 'use --gpus'}")
-    uuids = [str(card["uuid"]) for card in cards[: options.gpus]]
+    found, why = cards.listed()
+    if len(found) < options.gpus:
+        raise SystemExit(f"{options.gpus} GPUs are needed, {len(found)} are here: {why or 'use --gpus'}")
+    uuids = [str(card["uuid"]) for card in found[: options.gpus]]
     plans = [(uuids[:1], False), (uuids[:1], True), (uuids, True)]
     dice = random.Random(0)
     runs: list[dict[str, Any]] = []
@@ -100,7 +100,7 @@ def main() -> int:
     several = typical(options.gpus, "joblib")
     report = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "gpu": cards[0]["name"],
+        "gpu": found[0]["name"],
         "driver": driver,
         "cpus": len(os.sched_getaffinity(0)),
         "load_average": [round(value, 2) for value in os.getloadavg()],

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from boosterrun import gpu, process
+from boosterrun import cards, process
 from boosterrun.errors import RunError
 from boosterrun.measure.api import SideFailed
 
@@ -41,7 +41,7 @@ def require(device: Mapping[str, Any] | None, seconds: float = SECONDS) -> None:
     key = None if device is None else device.get("uuid", device.get("index"))
     if key is None:
         return
-    name = str(key) if isinstance(key, int) else gpu.lock_name(str(key))
+    name = str(key) if isinstance(key, int) else cards.lock_name(str(key))
     argv = [sys.executable, "-m", "boosterrun.gpu_task", str(key)]
     try:
         done = process.run(argv, timeout=seconds, grace=0.5)

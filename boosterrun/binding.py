@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boosterrun import devices, gpu, locks, neighbours, wedged
+from boosterrun import cards, devices, locks, neighbours, wedged
 from boosterrun.config import Config
 from boosterrun.devices import VISIBLE, Device
 from boosterrun.errors import RunError
@@ -130,7 +130,7 @@ def lent(configs: Sequence[Config], folder: Path) -> Iterator[None]:
         return
     config = next((config for config in configs if devices.chosen(config)), None)
     try:
-        if config is not None and gpu.inventory()[0]:
+        if config is not None and cards.listed()[0]:
             bind(config, folder)
         yield
     finally:

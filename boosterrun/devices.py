@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from boosterrun import gpu
+from boosterrun import cards, gpu
 from boosterrun.adapters import base
 from boosterrun.config import Config
 from boosterrun.errors import UsageError
@@ -47,7 +47,7 @@ def check(config: Config, env: Mapping[str, str]) -> None:
     A machine without GPUs is no error yet: a launcher may run the jobs elsewhere.
     """
     entries = _entries(config.gpu.devices)
-    if chosen(config) and entries is not None and gpu.inventory()[0]:
+    if chosen(config) and entries is not None and cards.listed()[0]:
         allowed(config.gpu.devices, env)
 
 
@@ -62,7 +62,7 @@ def allowed(wanted: Any, env: Mapping[str, str]) -> list[Device]:
     model. Where only CUDA knows which cards the shell means, none is chosen. Raises UsageError.
     """
     entries = _entries(wanted)
-    found, why = gpu.inventory()
+    found, why = cards.listed()
     there = [_device(each) for each in found if each["uuid"]]
     if entries is None and not there:
         return []
@@ -95,7 +95,7 @@ def allowed(wanted: Any, env: Mapping[str, str]) -> list[Device]:
 
 def model(config: Config, env: Mapping[str, str]) -> str | None:
     """Return the name of the GPUs that a job may use; None without any. Raises UsageError."""
-    if chosen(config) and gpu.inventory()[0]:
+    if chosen(config) and cards.listed()[0]:
         found = allowed(config.gpu.devices, env)
         if found:
             return found[0].name

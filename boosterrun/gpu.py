@@ -6,10 +6,12 @@ missing driver or an unsupported query, and nothing here creates a CUDA context.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
+
+from boosterrun.nvml import ask as _ask
+from boosterrun.nvml import handle as _handle
+from boosterrun.nvml import load as _nvml
 
 # NVML's clocks-event ("throttle") reasons, by bit.
 REASONS = {
@@ -61,38 +63,6 @@ class Light(TypedDict):
     reasons: int | None
     counters_ns: dict[str, int]
     pids: list[int] | None
-
-
-@lru_cache(maxsize=1)
-def _nvml() -> tuple[Any, str | None]:
-    """Load and initialise NVML once per process; (module, None) or (None, why not)."""
-    try:
-        import pynvml  # noqa: PLC0415 - loads ctypes structures of 100 ms; many commands never need it
-    except ImportError as error:
-        return None, f"nvidia-ml-py cannot be imported: {error}"
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, OSError) as error:
-        return None, f"NVML: {error}"
-    return pynvml, None
-
-
-def _ask(call: Callable[..., Any], *args: Any) -> Any:
-    """Return the answer of one NVML call, or None where this card, driver or container does not tell."""
-    try:
-        return call(*args)
-    except Exception:  # NVMLError, but also decoding and ctypes errors of mismatched drivers
-        return None
-
-
-def _handle(nvml: Any, device: int | str) -> Any:
-    if isinstance(device, int) or device.isdecimal():
-        return _ask(nvml.nvmlDeviceGetHandleByIndex, int(device))
-    if device.startswith(("GPU-", "MIG-")):
-        return _ask(nvml.nvmlDeviceGetHandleByUUID, device)
-    # torch reports UUIDs without NVML's prefix.
-    found = (_ask(nvml.nvmlDeviceGetHandleByUUID, f"{prefix}{device}") for prefix in ("GPU-", "MIG-"))
-    return next((handle for handle in found if handle is not None), None)
 
 
 def _counters(nvml: Any, handle: Any, fields: Sequence[int]) -> dict[str, int]:
@@ -206,69 +176,6 @@ def snapshot(devices: Sequence[int | str] | None = None) -> dict[str, Any]:
         "devices": [_describe(nvml, handle) for handle in handles.values() if handle is not None],
         "error": f"NVML cannot open device {', '.join(missing)}" if missing else None,
     }
-
-
-def lock_name(device: str) -> str:
-    """Return what a GPU is called in file names: its UUID (MIG instances have their own), with its prefix."""
-    plain = re.sub(r"[^A-Za-z0-9-]", "-", device)
-    return plain if plain.startswith(("GPU-", "MIG-")) else f"GPU-{plain}"
-
-
-def inventory() -> tuple[list[dict[str, Any]], str | None]:
-    """Return index, uuid, name, capability and memory of every GPU that can be chosen, and why there is none.
-
-    MIG instances take the place of a card that is split into them, with its index. Never raises.
-    """
-    nvml, error = _nvml()
-    if nvml is None:
-        return [], error
-    found = []
-    for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
-        card = _handle(nvml, index)
-        capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, card)
-        for handle in _instances(nvml, card):
-            memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-            found.append(
-                {
-                    "index": index,
-                    "uuid": _ask(nvml.nvmlDeviceGetUUID, handle),
-                    "name": _ask(nvml.nvmlDeviceGetName, handle),
-                    "capability": capability,
-                    "memory_bytes": None if memory is None else int(memory.total),
-                }
-            )
-    return found, None if found else "NVML lists no GPU"
-
-
-def _instances(nvml: Any, card: Any) -> list[Any]:
-    """Return the MIG instances of a card, or the card itself."""
-    mode = _ask(nvml.nvmlDeviceGetMigMode, card)
-    if mode is None or not mode[0]:
-        return [card]
-    count = _ask(nvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0
-    handles = (_ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, number) for number in range(count))
-    return [handle for handle in handles if handle is not None]
-
-
-def compute_pids(device: int | str) -> list[int] | None:
-    """Return the ids of the compute processes on a GPU as the driver sees them; None: it does not tell."""
-    nvml, _ = _nvml()
-    handle = None if nvml is None else _handle(nvml, device)
-    running = None if handle is None else _processes(nvml, handle)
-    return None if running is None else [int(each["pid"] or 0) for each in running]
-
-
-def working_pids(device: int | str, since: float) -> set[int] | None:
-    """Return the ids of those that kept a GPU busy after ``since`` (seconds of the epoch); None: not told."""
-    nvml, _ = _nvml()
-    handle = None if nvml is None else _handle(nvml, device)
-    if handle is None:
-        return None
-    try:
-        samples = nvml.nvmlDeviceGetProcessUtilization(handle, int(since * 1e6))
-    except Exception as error:  # see _ask
-        return set() if getattr(error, "value", None) == nvml.NVML_ERROR_NOT_FOUND else None
-    return {int(each.pid) for each in samples if each.smUtil or each.memUtil}
 
 
 def visible_device(environment: Mapping[str, str]) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from boosterrun import gpu
+from boosterrun import cards, gpu
 
 _WORDS = 1024
 _PATTERN = 0x600DF00D
@@ -33,7 +33,7 @@ def main(device: str) -> str | None:
         return str(found["error"] or "it does not even tell its name")
     if isinstance(key, str):  # NVML knows whether it is a MIG instance
         name = found["devices"][0]["uuid"] if told else None
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(name or gpu.lock_name(key))
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(name or cards.lock_name(key))
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

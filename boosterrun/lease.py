@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from boosterrun import gpu, interrupt, locks, neighbours
+from boosterrun import cards, interrupt, locks, neighbours
 from boosterrun.errors import RunError
 
 WAIT = 3600.0
@@ -43,7 +43,7 @@ def held(device: Mapping[str, Any] | None, wait: float = WAIT) -> Iterator[None]
     if device is None or key is None:
         yield
         return
-    name = gpu.lock_name(key) if isinstance(key, str) else f"index-{key}"
+    name = cards.lock_name(key) if isinstance(key, str) else f"index-{key}"
     waiting = _Waiting(f"{device.get('name') or 'GPU'} ({name})", name, wait)
     descriptor = None
     try:

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from boosterrun import gpu, locks, process
+from boosterrun import cards, locks, process
 
 # Utilisation is sampled several times a second; what ended longer ago is no neighbour.
 _RECENT = 1.5
@@ -15,7 +15,7 @@ _DEPTH = 64
 
 def claim_prefix(device: str) -> str:
     """How the names of the locks begin that runs hold while they use a GPU (:mod:`boosterrun.binding`)."""
-    return f"{gpu.lock_name(device)}.claim-"
+    return f"{cards.lock_name(device)}.claim-"
 
 
 def strangers(device: int | str) -> list[int]:
@@ -25,12 +25,12 @@ def strangers(device: int | str) -> list[int]:
     the driver tells how busy each process is. Processes that cannot be seen from here are not believed: in a
     container the driver may tell the ids that they have outside.
     """
-    pids = gpu.compute_pids(device) or []
+    pids = cards.compute_pids(device) or []
     foreign = [pid for pid in pids if not _has_owner(pid) and _has_cuda(pid)]
     if foreign:  # only now: the kernel takes a while to list its locks
         runs = {os.getpid(), *locks.holders(claim_prefix(str(device)))}
         foreign = [pid for pid in foreign if not _belongs(pid, runs)]
-    working = gpu.working_pids(device, time.time() - _RECENT) if foreign else set()
+    working = cards.working_pids(device, time.time() - _RECENT) if foreign else set()
     return sorted(foreign if working is None else working.intersection(foreign))
 
 

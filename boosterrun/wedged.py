@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
-from boosterrun import alive, draft, gpu
+from boosterrun import alive, cards, draft
 from boosterrun.atomic import replacing
 from boosterrun.devices import Device
 from boosterrun.errors import RunError
@@ -33,7 +33,7 @@ def take_out(folder: Path, device: Device, reason: str, job: str) -> None:
         place.mkdir(exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot make {place}: {error.strerror}", "Free some space") from error
-    with replacing(place / f"{gpu.lock_name(device.uuid)}.json") as stream:
+    with replacing(place / f"{cards.lock_name(device.uuid)}.json") as stream:
         stream.write(json.dumps(note, indent=1).encode())
     sys.stderr.write(f"boosterrun: warning: GPU {device.index} is out of this sweep: {reason}\n")
     sys.stderr.flush()
@@ -47,7 +47,7 @@ def reasons(folder: Path) -> dict[str, str]:
 def readmit(folder: Path) -> None:
     """Before a sweep goes on: take back those that are here and answer again, after a reset. Never raises."""
     notes = _notes(folder)
-    here = {device["uuid"] for device in gpu.inventory()[0]} if notes else set()
+    here = {device["uuid"] for device in cards.listed()[0]} if notes else set()
     for uuid, _, path in notes:
         if uuid not in here:
             continue
