@@ -115,6 +115,13 @@ def test_a_good_case_goes_all_the_way(make_side: MakeSide, start: str) -> None:
         os.kill(hello.pid, 0)
 
 
+def test_what_slurm_sends_to_all_processes_of_a_job_ends_no_pair(make_side: MakeSide) -> None:
+    side = built(make_side())
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(cast(Any, side)._child.pid, number)
+        assert len(side.sample("s", 7, "auto", 2).values) == 7
+
+
 def test_shapes_are_kept_apart(make_side: MakeSide) -> None:
     side = started(make_side())
     for rows in (3, 5):

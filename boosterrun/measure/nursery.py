@@ -206,6 +206,7 @@ def _displace() -> None:
 
 def main() -> bool:
     """Import the modules, say so, and serve; True in a fork that is to be a worker."""
+    worker.ignore_notices()
     nursery = _Nursery(socket.socket(fileno=int(sys.argv[1])))
     try:
         nursery.prepare(sys.argv[2:])

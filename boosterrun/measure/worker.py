@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -246,8 +247,15 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
+def ignore_notices() -> None:
+    """Ignore what a batch system sends to all processes of a job it is about to end: the runner ends us."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def main() -> None:
     """Serve requests until there are no more, or ``bye``."""
+    ignore_notices()
     read, write = (int(text) for text in os.environ.pop(protocol.DESCRIPTORS).split(","))
     for descriptor in (read, write):
         os.set_inheritable(descriptor, False)
