@@ -18,6 +18,8 @@ from boosterrun.launchers.task import Failure, Task, run
 _LOCK = "lock"
 _BEGUN = ".begun"
 _POLL = 0.1
+# Set while this process runs a job.
+_busy = threading.Event()
 
 
 class Leash:
@@ -50,38 +52,37 @@ def leash() -> Iterator[Leash]:
             held.release()
 
 
+def watch(folder: Path) -> None:
+    """End this process once the leash in ``folder`` is released: a job that runs has its time to write."""
+    threading.Thread(target=_watch, args=(folder,), daemon=True).start()
+
+
 def run_on(folder: Path, task: Task) -> Failure | None:
     """Run a task on the leash in ``folder``; as :func:`boosterrun.launchers.task.run`."""
-    over = threading.Event()
+    _busy.set()
     try:
         if _released(folder):
             return None
         (folder / (task.name + _BEGUN)).touch()
-    except OSError:  # the owner has ended, and its folder is gone
-        return None
-    threading.Thread(target=_watch, args=(folder, over), daemon=True).start()
-    try:
         return run(task)
     finally:
-        over.set()
+        _busy.clear()
 
 
-def _watch(folder: Path, over: threading.Event) -> None:
-    while not over.wait(_POLL):
-        try:
-            released = _released(folder)
-        except OSError:
-            released = True
-        if released:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(PATIENCE)
-            if not over.is_set():
-                os._exit(signal.SIGTERM)
-            return
+def _watch(folder: Path) -> None:
+    while not _released(folder):
+        time.sleep(_POLL)
+    if _busy.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)  # not sooner: loky ends all its processes when one of them ends
+    os._exit(signal.SIGTERM)
 
 
 def _released(folder: Path) -> bool:
-    descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # the owner has ended
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

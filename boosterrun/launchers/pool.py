@@ -12,7 +12,7 @@ from boosterrun import devices
 from boosterrun.config import Config, typed
 from boosterrun.errors import RunError, UsageError
 from boosterrun.launchers.engine import PATIENCE, Ended, Engine
-from boosterrun.launchers.leash import Leash, leash, run_on
+from boosterrun.launchers.leash import Leash, leash, run_on, watch
 from boosterrun.launchers.task import Failure, Task
 
 _AUTO = "auto"
@@ -52,7 +52,7 @@ def _pool(tasks: Sequence[Task], number: int, held: Leash) -> Generator[Ended, N
 
     from joblib.externals.loky import ProcessPoolExecutor  # noqa: PLC0415 - an extra
 
-    pool = ProcessPoolExecutor(max_workers=min(number, len(tasks)))
+    pool = ProcessPoolExecutor(min(number, len(tasks)), initializer=watch, initargs=(held.folder,))
     running: dict[Future[Any], Task] = {}
     try:
         running = {pool.submit(run_on, held.folder, task): task for task in tasks}
