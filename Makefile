@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --n
 PINS := requirements/base.txt requirements/cuda13.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-faults test-frameworks audit clean
+.PHONY: help demo test lint test-faults test-frameworks test-cluster audit clean
 
 help: ## what this file offers
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ lint: $(VENV)/.dev
 test-faults: $(VENV)/.dev ## 40 kills at random moments of a sweep, each resumed to its end (minutes)
 	BOOSTERRUN_TEST_KILLS=40 $(VENV)/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_faults.py
 
+test-cluster: $(VENV)-cluster/.done ## the launchers on joblib, a real Ray and a real Slurm of this machine (minutes)
+	$(VENV)-cluster/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_cluster_*.py
+
 test-frameworks: $(VENV)-frameworks/.done ## the adapters on the real Helion and FlashInfer, without a GPU (minutes, 2.4 GB)
 	$(VENV)-frameworks/bin/python -c 'import helion, flashinfer'
 	$(VENV)-frameworks/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_frameworks_*.py
@@ -35,7 +38,7 @@ audit: $(VENV)-audit/.done ## known vulnerabilities in what is pinned; asks api.
 		|| { echo 'audit: see above; if api.osv.dev did not answer, nothing was audited' >&2; exit 1; }
 
 clean: ## remove the virtual environments
-	rm -rf $(VENV) $(VENV)-frameworks $(VENV)-audit $(VENV)-fuzz
+	rm -rf $(VENV) $(VENV)-frameworks $(VENV)-cluster $(VENV)-audit $(VENV)-fuzz
 
 $(VENV)/.run: $(PINS) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "boosterrun needs Python 3.11 or newer; set PYTHON=python3.11")'
@@ -47,6 +50,13 @@ $(VENV)/.run: $(PINS) pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	@$(PIP) -r requirements/dev.txt
+	@touch $@
+
+$(VENV)-cluster/.done: $(PINS) requirements/dev.txt requirements/cluster.txt pyproject.toml
+	@test -x $(VENV)-cluster/bin/python || $(PYTHON) -m venv $(VENV)-cluster
+	@$(VENV)-cluster/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+		$(addprefix -r ,$(PINS)) -r requirements/dev.txt -r requirements/cluster.txt
+	@$(VENV)-cluster/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)-frameworks/.done: $(PINS) requirements/dev.txt requirements/frameworks.txt pyproject.toml

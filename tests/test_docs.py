@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,9 @@ SPECIAL = {
     "boosterrun doctor workload=triton pack=./my-pack": ("findings", "what it finds depends on the machine"),
     "boosterrun doctor --json workload=nvcc": ("findings", "what it finds depends on the machine"),
 }
+EXTRA = "it needs an extra; test_cluster_*.py runs what the page shows"
+SPECIAL |= dict.fromkeys(SECTIONS["cluster.md: Slurm"].commands, ("extra", EXTRA))
+SPECIAL |= dict.fromkeys(SECTIONS["cluster.md: Ray"].commands, ("extra", EXTRA))
 # ``text`` is for what nobody types.
 LANGUAGES = ("sh", "yaml", "python", "bash", "cuda", "text")
 # In a YAML, what no page can know.
@@ -196,6 +200,11 @@ def play(stage: Stage, command: str) -> None:
         assert stage.run(f"make -C {ROOT} -n {command.removeprefix('make ')}")
     elif command.startswith("boosterrun ship "):  # measures on a GPU; its own tests run it
         assert "usage: boosterrun ship" in stage.run("boosterrun ship --help")
+    elif how == "extra":  # composed where it is installed, else told
+        if find_spec("ray" if "launcher=ray" in command else "submitit"):
+            stage.compose(command)
+        else:
+            assert "pip install 'boosterrun[" in stage.run(command, codes=(2,))
     elif how == "extras":
         [extra] = re.findall(r"\[(\w+)\]", command)
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
