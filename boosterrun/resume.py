@@ -97,8 +97,11 @@ def identity_of(config: Config) -> dict[str, Any]:
     )
 
 
-def standing(config: Config, folder: Path) -> Standing:
-    """Say what there is of a job in its ``folder``; only reads. Raises what identity_of does."""
+def standing(config: Config, folder: Path, *, elsewhere: bool = False) -> Standing:
+    """Say what there is of a job in its ``folder``; only reads. Raises what identity_of does.
+
+    ``elsewhere``: the job would run on another machine, whose GPU is not known here where there is none.
+    """
     path = folder / record.FILENAME
     if not os.path.lexists(path):
         return Standing("missing", "it did not end") if (folder / IDENTITY).exists() else Standing("new")
@@ -114,7 +117,10 @@ def standing(config: Config, folder: Path) -> Standing:
         old = None
     if not isinstance(old, dict):
         return Standing("changed", "it is not known what its result was measured on")
-    changes = differences(old, identity_of(config), result["decision"])
+    new = identity_of(config)
+    if elsewhere and new["gpu_model"] is None:
+        new["gpu_model"] = old.get("gpu_model")
+    changes = differences(old, new, result["decision"])
     if changes:
         more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
         return Standing("changed", f"changed: {'; '.join(changes[:_SHOWN])}{more}")

@@ -129,11 +129,12 @@ def task_config(config: DictConfig) -> DictConfig:
 
 def earlier(config: DictConfig) -> resume.Earlier | None:
     """The result of a composed job that an earlier run has left, if it stands."""
+    elsewhere = launchers.elsewhere(config.hydra.launcher)
     folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
     if not (folder / record.FILENAME).exists():
         return None
     try:
-        found = resume.standing(typed(task_config(config)), folder)
+        found = resume.standing(typed(task_config(config)), folder, elsewhere=elsewhere)
     except (BoosterrunError, OmegaConfBaseException):  # told by the job itself
         return None
     return None if found.rewritten else found.result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -88,6 +89,19 @@ def test_ray_chooses_the_gpu_of_a_job(tmp_path: Path) -> None:
 
 def test_what_the_page_shows_works(tmp_path: Path) -> None:
     as_shown("Ray", tmp_path)
+
+
+def test_results_stand_where_the_gpus_are_on_other_machines(tmp_path: Path) -> None:
+    """A login node has none: it must not send every job away again to be told so."""
+    few = ["-m", "acf=glob([01*,02*])", "seed=1", "experiment=kills", "hydra.sweep.dir=out"]
+    assert run(*few, cwd=place(tmp_path)).returncode == 0
+    for path in (tmp_path / "out").glob("*/identity.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "gpu_model": "NVIDIA H200"}))
+    assert "changed: gpu_model" in run("plan", "out", cwd=tmp_path).stdout
+    assert "changed" not in run("plan", "out", *TWO, cwd=tmp_path).stdout
+    again = run("resume", "out", *TWO, cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.count("(done before)") == 2
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ class Plan:
         overrides: the command line with the pack's path made absolute. multirun: many jobs or one.
         configs: a job's config (without ``hydra``) for each distinct rest of the overrides, checked.
         folder: where the results of this run would go, not made yet.
+        elsewhere: jobs run on other machines than this one.
     """
 
     pack: Pack
@@ -45,6 +46,7 @@ class Plan:
     multirun: bool
     configs: list[DictConfig]
     folder: Path
+    elsewhere: bool
 
 
 def make(arguments: Arguments, *, may_fetch: bool = True) -> Plan:
@@ -85,7 +87,9 @@ def make(arguments: Arguments, *, may_fetch: bool = True) -> Plan:
     if place != str(pack.location):
         overrides.append(f"pack.path={quoted(str(pack.location))}")
     configs = [_without_hydra(config) for config in composed]
-    return Plan(pack, path, name, overrides, multirun, configs, Path(str(first.hydra.sweep.dir)))
+    results = Path(str(first.hydra.sweep.dir))
+    away = launchers.elsewhere(first.hydra.launcher)
+    return Plan(pack, path, name, overrides, multirun, configs, results, away)
 
 
 def _compose(loader: ConfigLoaderImpl, name: str, overrides: Sequence[str]) -> DictConfig:

@@ -90,7 +90,7 @@ def _listed(planned: Any) -> list[Listed]:
                 found.append(Listed(name, "new", "", None))
                 continue
             config = typed(sweep.task_config(configs.get(job, lines, name)))
-            standing = resume.standing(config, planned.folder / name)
+            standing = resume.standing(config, planned.folder / name, elsewhere=planned.elsewhere)
             decision = standing.result["decision"] if standing.result else None
             found.append(Listed(name, standing.state, standing.why, decision))
         return found

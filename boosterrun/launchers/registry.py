@@ -37,6 +37,11 @@ def register() -> None:
         plugins.class_name_to_class[target(name)] = found
 
 
+def elsewhere(launcher: Any) -> bool:
+    """Whether a launcher's config means other machines than this one."""
+    return launcher.get("_target_") in (target("SlurmLauncher"), target("RayLauncher"))
+
+
 def require(launcher: Any) -> None:
     """Raise UsageError unless what a launcher's config needs is installed."""
     for name, (_, package, extra) in _LAUNCHERS.items():
