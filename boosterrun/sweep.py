@@ -7,7 +7,6 @@ overrides is checked beforehand (:mod:`boosterrun.hydra_ext.plan`): the first of
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import re
 import shlex
@@ -22,7 +21,6 @@ import hydra
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.core.plugins import Plugins
@@ -31,13 +29,11 @@ from hydra.core.utils import run_job as hydra_job
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, open_dict
 
-from boosterrun import binding, interrupt, launchers, live, progress, record, redact, resume, summary
+from boosterrun import interrupt, launchers, live, redact, summary, turns
 from boosterrun.atomic import replacing
-from boosterrun.config import typed
-from boosterrun.errors import BoosterrunError, RunError, UsageError
+from boosterrun.errors import RunError, UsageError
 from boosterrun.hydra_ext import written
 from boosterrun.hydra_ext.jobs import JobConfigs
 from boosterrun.hydra_ext.keys import did_you_mean
@@ -51,10 +47,6 @@ from boosterrun.visible import one_line
 HYDRA_1_3 = hydra.__version__.startswith("1.3.")
 TARGET = "hydra_plugins.boosterrun.PackSweeper" if HYDRA_1_3 else "boosterrun.sweep.PackSweeper"
 MAX_NAME = 200
-# Folders of jobs whose candidates this process builds, or has built, before their turn.
-_BUILT_AHEAD: set[Path] = set()
-# Folders of jobs that have been screened, and whose turn is to come.
-_SCREENED: set[Path] = set()
 _first: list[Callable[[], None]] = []
 
 
@@ -78,123 +70,6 @@ def register() -> None:
     launchers.register()
 
 
-def run_job(cfg: DictConfig) -> Mapping[str, Any]:
-    """Hydra's task: one job in its folder, unless an earlier result stands there. Returns the result."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    redact.learn(OmegaConf.to_container(cfg, resolve=True))
-    written.keep(cfg, folder)
-    progress.job(folder.name)
-    with interrupt.handling(), resume.turn(folder):
-        result = _turn(cfg, folder)
-        if binding.lost(result, folder.parent, folder.name):
-            result = _turn(cfg, folder)  # once: a candidate may be what breaks one GPU after the other
-            binding.lost(result, folder.parent, folder.name)
-        return result
-
-
-def _turn(cfg: DictConfig, folder: Path) -> Mapping[str, Any]:
-    """Run a job on a GPU that is fit for it, unless an earlier result stands. Returns the result."""
-    from boosterrun import app  # noqa: PLC0415 - the parent of a sweep in other processes never needs it
-
-    bind(cfg, folder.parent)
-    earlier, place = None, folder.absolute()
-    with contextlib.suppress(BoosterrunError):  # the job itself tells what is wrong
-        if place not in _SCREENED:
-            earlier = resume.settle(typed(cfg), folder, built_ahead=place in _BUILT_AHEAD)
-    _SCREENED.discard(place)
-    if earlier is not None:
-        return earlier
-    result = app.run_job(cfg, folder)
-    if interrupt.stopping():  # and yet it went on: what was killed may have been blamed on the candidate
-        resume.discard(folder)
-        interrupt.check()
-    return result
-
-
-def bind(cfg: DictConfig, folder: Path) -> None:
-    """Have a GPU for the next job of the sweep in ``folder``; what lives on another one ends."""
-    if binding.bind(typed(cfg), folder):
-        close()
-        _BUILT_AHEAD.clear()
-        _SCREENED.clear()
-
-
-def task_config(config: DictConfig) -> DictConfig:
-    """A composed job's config as :func:`run_job` gets it."""
-    task = copy.copy(config)
-    with open_dict(task):
-        task.pop("hydra", None)
-    return task
-
-
-def earlier(config: DictConfig) -> resume.Earlier | None:
-    """The result of a composed job that an earlier run has left, if it stands."""
-    elsewhere = launchers.elsewhere(config.hydra.launcher)
-    folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)
-    if not (folder / record.FILENAME).exists():
-        return None
-    try:
-        found = resume.standing(typed(task_config(config)), folder, elsewhere=elsewhere)
-    except (BoosterrunError, OmegaConfBaseException):  # told by the job itself
-        return None
-    return None if found.rewritten else found.result
-
-
-def round_size(config: DictConfig) -> int:
-    """How many jobs are screened before any of them is confirmed."""
-    from boosterrun import app  # noqa: PLC0415 - see _turn
-
-    return app.round_size(config)
-
-
-def announce(config: DictConfig) -> bool:
-    """Tell of a job to come, as :func:`run_job` will get it; False when there is no room for it now."""
-    from boosterrun import app  # noqa: PLC0415 - see _turn
-
-    task, folder = _to_come(config)
-    if folder in _BUILT_AHEAD:
-        return True
-    if folder.exists():  # of an earlier run: its result may stand, and its leftovers go before the job begins
-        return True
-    if not app.announce(task, folder):
-        return False
-    _BUILT_AHEAD.add(folder)
-    return True
-
-
-def screen(config: DictConfig) -> None:
-    """Do the screen of a job that was announced; whatever is wrong is told by the job itself."""
-    from boosterrun import app  # noqa: PLC0415 - see _turn
-
-    task, folder = _to_come(config)
-    if folder not in _BUILT_AHEAD:
-        return
-    progress.job(folder.name)
-    with contextlib.suppress(BoosterrunError, OSError):
-        redact.learn(OmegaConf.to_container(task, resolve=True))
-        folder.mkdir(parents=True, exist_ok=True)
-        with resume.turn(folder):
-            resume.settle(typed(task), folder, built_ahead=True)
-            if app.screen(task, folder):
-                _SCREENED.add(folder)
-                return
-            resume.withdraw(folder)
-    app.drop(folder)
-    _BUILT_AHEAD.discard(folder)
-
-
-def _to_come(config: DictConfig) -> tuple[DictConfig, Path]:
-    hydra = config.hydra
-    return task_config(config), Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
-
-
-def end_round() -> None:
-    """End what the jobs of a round shared."""
-    from boosterrun import app  # noqa: PLC0415 - see _turn
-
-    app.end_round()
-
-
 def before_jobs(what: Callable[[], None]) -> None:
     """Have something done once, before the first job of the next sweep is measured."""
     _first.append(what)
@@ -202,14 +77,8 @@ def before_jobs(what: Callable[[], None]) -> None:
 
 def _begin() -> None:
     while _first:
-        _first.pop()()
-
-
-def close() -> None:
-    """End what was started for jobs to come."""
-    from boosterrun import app  # noqa: PLC0415 - see _turn
-
-    app.close()
+        _first[-1]()
+        _first.pop()
 
 
 def expand(arguments: Sequence[str], loader: ConfigLoader) -> list[dict[str, str]]:
@@ -314,6 +183,9 @@ class PackSweeper(Sweeper):
                     kept += summary.rows(result)
                     view.finished(result)
         except BaseException:
+            if _first:  # nothing has begun yet
+                _first.clear()
+                raise
             again = shlex.join(["boosterrun", "resume", str(folder)])
             sys.stderr.write(f"boosterrun: stopped after {done} of {len(jobs)} jobs; go on with: {again}\n")
             try:
@@ -359,36 +231,16 @@ class PackSweeper(Sweeper):
                     composed[number].hydra.job.id = composed[number].hydra.job.num = number
             return composed[number]
 
-        size = round_size(config(0)) if jobs else 1
         try:
-            for start in range(0, len(jobs), size):
-                if size > 1:
-                    self._screen([config(n) for n in range(start, min(start + 2 * size, len(jobs)))], size)
-                _begin()
-                for number in range(start, min(start + size, len(jobs))):
-                    yield self._job(config(number))
-                    del composed[number]
-                end_round()
+            for number in turns.rounds(len(jobs), config, begin=_begin):
+                yield self._job(config(number))
+                del composed[number]
         finally:
-            close()
-
-    @staticmethod
-    def _screen(configs: Sequence[DictConfig], size: int) -> None:
-        """Screen the first ``size`` jobs; the candidates of the others begin to build after that."""
-        bind(task_config(configs[0]), Path(configs[0].hydra.sweep.dir))
-        for config in configs[:size]:
-            announce(config)
-        _begin()  # beside the builds
-        for config in configs[:size]:
-            interrupt.check()
-            screen(config)
-        for config in configs[size:]:
-            if not announce(config):
-                break
+            turns.close()
 
     def _job(self, config: DictConfig) -> JobReturn:
         assert self.config is not None and self.hydra_context is not None  # noqa: S101 - for the type checker
-        if (stands := earlier(config)) is not None:
+        if (stands := turns.earlier(config)) is not None:
             return _completed(stands)
         with _writing(Path(config.hydra.sweep.dir, config.hydra.sweep.subdir)):
             returned = hydra_job(
@@ -412,7 +264,7 @@ class PackSweeper(Sweeper):
         tasks = []
         for number, (job, line, name) in enumerate(zip(jobs, overrides, names, strict=True)):
             config = configs.get(job, line, name)
-            if (stands := earlier(config)) is not None:
+            if (stands := turns.earlier(config)) is not None:
                 yield _completed(stands)
                 continue
             with open_dict(config):

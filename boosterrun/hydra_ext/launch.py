@@ -79,7 +79,7 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
 
 def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     from boosterrun import app as job  # noqa: PLC0415
-    from boosterrun import binding, canary, sweep, wedged  # noqa: PLC0415
+    from boosterrun import binding, canary, sweep, turns, wedged  # noqa: PLC0415
     from boosterrun.config import typed  # noqa: PLC0415
     from boosterrun.hydra_ext.remembered import remember  # noqa: PLC0415
     from boosterrun.packs import match  # noqa: PLC0415
@@ -109,7 +109,7 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
             sweep.before_jobs(prove)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
             code = app.multirun(
-                config_name=planned.config_name, task_function=sweep.run_job, overrides=overrides
+                config_name=planned.config_name, task_function=turns.run_job, overrides=overrides
             )
             return int(code) if isinstance(code, int) else 0
         binding.bind(typed(planned.configs[0]), place)  # Hydra tells of an error in a job in words of its own
@@ -118,10 +118,10 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
 
 
 def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
-    from boosterrun import live, summary, sweep  # noqa: PLC0415
+    from boosterrun import live, summary, turns  # noqa: PLC0415
 
     try:
-        returned = app.run(config_name=config_name, task_function=sweep.run_job, overrides=overrides)
+        returned = app.run(config_name=config_name, task_function=turns.run_job, overrides=overrides)
     except OSError as error:  # Hydra's own files; a job's errors are in its result
         raise RunError(
             f"cannot write {error.filename or 'to the output folder'}: {error.strerror or error}",

@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _listed(planned: Any) -> list[Listed]:
     """Every job in order, and how it stands. Composes each config, which takes most of the time."""
-    from boosterrun import resume, sweep  # noqa: PLC0415
+    from boosterrun import resume, sweep, turns  # noqa: PLC0415
     from boosterrun.config import typed  # noqa: PLC0415
     from boosterrun.hydra_ext import launch  # noqa: PLC0415
     from boosterrun.hydra_ext.jobs import JobConfigs  # noqa: PLC0415
@@ -89,7 +89,7 @@ def _listed(planned: Any) -> list[Listed]:
             if not (planned.folder / name).is_dir():
                 found.append(Listed(name, "new", "", None))
                 continue
-            config = typed(sweep.task_config(configs.get(job, lines, name)))
+            config = typed(turns.task_config(configs.get(job, lines, name)))
             standing = resume.standing(config, planned.folder / name, elsewhere=planned.elsewhere)
             decision = standing.result["decision"] if standing.result else None
             found.append(Listed(name, standing.state, standing.why, decision))

@@ -6,19 +6,20 @@ import contextlib
 import fcntl
 import os
 import signal
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from boosterrun import interrupt, leftovers
 from boosterrun.launchers.engine import PATIENCE
-from boosterrun.launchers.task import Failure, Task, run
+from boosterrun.launchers.task import Failure, Task, in_rounds, run
 
 _LOCK = "lock"
 _BEGUN = ".begun"
+_ENDED = ".ended"
 _POLL = 0.1
-# Set while this process runs a job.
+# Set while this process runs jobs.
 _busy = threading.Event()
 
 
@@ -40,12 +41,16 @@ class Leash:
         """Whether a process has begun with a task."""
         return (self.folder / (task.name + _BEGUN)).exists()
 
+    def ended(self, task: Task) -> bool:
+        """Whether a task has ended in its process, and there is no failure to tell of."""
+        return (self.folder / (task.name + _ENDED)).exists()
+
 
 @contextlib.contextmanager
 def leash() -> Iterator[Leash]:
     """A leash for as long as the block."""
-    with tempfile.TemporaryDirectory(prefix="boosterrun-jobs-", ignore_cleanup_errors=True) as folder:
-        held = Leash(Path(folder))
+    with leftovers.scratch("boosterrun-jobs-") as folder:
+        held = Leash(folder)
         try:
             yield held
         finally:
@@ -57,16 +62,29 @@ def watch(folder: Path) -> None:
     threading.Thread(target=_watch, args=(folder,), daemon=True).start()
 
 
-def run_on(folder: Path, task: Task) -> Failure | None:
-    """Run a task on the leash in ``folder``; as :func:`boosterrun.launchers.task.run`."""
+def run_on(folder: Path, tasks: Sequence[Task]) -> list[Failure | None]:
+    """Run tasks one after the other, in rounds, on the leash in ``folder``.
+
+    Returns for each task that has run what :func:`boosterrun.launchers.task.run` says of it.
+    """
+    said: list[Failure | None] = []
     _busy.set()
     try:
         if _released(folder):
-            return None
-        (folder / (task.name + _BEGUN)).touch()
-        return run(task)
+            return said
+        with contextlib.closing(in_rounds(tasks)) as due:
+            for task in due:
+                (folder / (task.name + _BEGUN)).touch()
+                said.append(run(task))
+                if said[-1] is None:
+                    (folder / (task.name + _ENDED)).touch()
+                if interrupt.stopping():
+                    break
+    except (KeyboardInterrupt, SystemExit, OSError):  # the owner has ended, and its folder is gone
+        return said
     finally:
         _busy.clear()
+    return said
 
 
 def _watch(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -16,6 +17,9 @@ from boosterrun.launchers.leash import Leash, leash, run_on, watch
 from boosterrun.launchers.task import Failure, Task
 
 _AUTO = "auto"
+# Seconds between looks at which jobs of a share have ended.
+_POLL = 0.5
+_DIED = "its process died, or was ended as another one died"
 
 
 class JoblibLauncher(Engine):
@@ -48,24 +52,24 @@ class JoblibLauncher(Engine):
 
 def _pool(tasks: Sequence[Task], number: int, held: Leash) -> Generator[Ended, None, None]:
     """Run tasks until all have ended or the pool has broken: what has not begun then is not told of."""
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - it takes its time
-
     from joblib.externals.loky import ProcessPoolExecutor  # noqa: PLC0415 - an extra
 
     pool = ProcessPoolExecutor(min(number, len(tasks)), initializer=watch, initargs=(held.folder,))
-    running: dict[Future[Any], Task] = {}
+    running: dict[Future[Any], list[Task]] = {}
     try:
-        running = {pool.submit(run_on, held.folder, task): task for task in tasks}
+        running = {pool.submit(run_on, held.folder, share): share for share in _shares(tasks, number)}
+        told: set[str] = set()
         while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                task = running.pop(future)
-                error = future.exception()
-                if error is None:
-                    yield Ended(task.name, future.result())
-                elif not isinstance(error, BrokenProcessPool):
-                    yield Ended(task.name, Failure(f"{type(error).__name__}: {error}"))
-                elif held.begun(task):
-                    yield Ended(task.name, Failure("its process died, or was ended as another one died"))
+            done = wait(running, timeout=_POLL, return_when=FIRST_COMPLETED).done
+            for future in list(running):
+                if future not in done:
+                    ended = [Ended(task.name) for task in running[future] if held.ended(task)]
+                else:
+                    ended = _ended(running.pop(future), future, held)
+                for each in ended:
+                    if each.name not in told:
+                        told.add(each.name)
+                        yield each
     finally:
         held_back = [future for future in running if not future.cancel()]
         if held_back:
@@ -74,8 +78,28 @@ def _pool(tasks: Sequence[Task], number: int, held: Leash) -> Generator[Ended, N
         pool.shutdown(wait=True, kill_workers=True)
 
 
+def _ended(share: Sequence[Task], future: Future[Any], held: Leash) -> list[Ended]:
+    """What has come of the tasks that a process had; of those that it did not begin nothing is said."""
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - it takes its time
+
+    error = future.exception()
+    if error is None:
+        return list(map(Ended, (task.name for task in share), future.result()))
+    if isinstance(error, BrokenProcessPool):
+        return [Ended(task.name, Failure(_DIED)) for task in share if held.begun(task)]
+    return [Ended(task.name, Failure(f"{type(error).__name__}: {error}")) for task in share]
+
+
+def _shares(tasks: Sequence[Task], number: int) -> list[list[Task]]:
+    """The tasks that a process gets at once: a round, or less where the others would have nothing to do."""
+    from boosterrun.turns import round_size  # noqa: PLC0415 - as late as Hydra
+
+    size = min(round_size(_plain(tasks[0])), math.ceil(len(tasks) / number))
+    return [list(tasks[start : start + size]) for start in range(0, len(tasks), size)]
+
+
 def _plain(task: Task) -> Any:
-    from boosterrun.sweep import task_config  # noqa: PLC0415 - it imports the launchers
+    from boosterrun.turns import task_config  # noqa: PLC0415 - as late as Hydra
 
     return task_config(task.config)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig
 
+from boosterrun import interrupt
 from boosterrun.errors import BoosterrunError
 
 
@@ -31,6 +33,18 @@ class Failure:
     advice: str = ""
 
 
+def in_rounds(tasks: Sequence[Task]) -> Generator[Task, None, None]:
+    """Yield each task when it is to be run in this process (:func:`boosterrun.turns.rounds`)."""
+    if _enter(tasks[0]) is not None:  # each task says so
+        yield from tasks
+        return
+    from boosterrun import turns  # noqa: PLC0415 - after Hydra is set up
+
+    with interrupt.handling():
+        for number in turns.rounds(len(tasks), lambda n: tasks[n].config):
+            yield tasks[number]
+
+
 def run(task: Task) -> Failure | None:
     """Run a job in this process; its result is in its folder. Returns what has kept it from that.
 
@@ -42,17 +56,11 @@ def run(task: Task) -> Failure | None:
         return None
 
 
-def _run(task: Task) -> Failure | None:
+def _enter(task: Task) -> Failure | None:
+    """Set Hydra up and go where the tasks' paths begin. Returns what is in the way."""
     from boosterrun.hydra_ext.setup import set_up  # noqa: PLC0415 - before all that imports Hydra's plugins
 
     set_up()
-    from hydra._internal.callbacks import Callbacks  # noqa: PLC0415
-    from hydra.core.utils import JobStatus, run_job  # noqa: PLC0415
-    from hydra.types import HydraContext  # noqa: PLC0415
-
-    from boosterrun import sweep  # noqa: PLC0415
-    from boosterrun.hydra_ext import search  # noqa: PLC0415
-
     folder = Path(task.cwd, str(task.config.hydra.sweep.dir))
     if not folder.is_dir():
         return Failure(
@@ -63,12 +71,25 @@ def _run(task: Task) -> Failure | None:
         os.chdir(task.cwd)
     except OSError as error:
         return Failure(f"{socket.gethostname()} cannot go to {task.cwd}: {error.strerror}")
+    return None
+
+
+def _run(task: Task) -> Failure | None:
+    if (failure := _enter(task)) is not None:
+        return failure
+    from hydra._internal.callbacks import Callbacks  # noqa: PLC0415
+    from hydra.core.utils import JobStatus, run_job  # noqa: PLC0415
+    from hydra.types import HydraContext  # noqa: PLC0415
+
+    from boosterrun import turns  # noqa: PLC0415
+    from boosterrun.hydra_ext import search  # noqa: PLC0415
+
     context = HydraContext(
         config_loader=search.loader(search.search_path(None)), callbacks=Callbacks(task.config)
     )
     returned = run_job(
         hydra_context=context,
-        task_function=sweep.run_job,
+        task_function=turns.run_job,
         config=task.config,
         job_dir_key="hydra.sweep.dir",
         job_subdir_key="hydra.sweep.subdir",
