@@ -21,7 +21,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from boosterrun import leftovers, packs, redact
+from boosterrun import leftovers, packs, reading, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config, typed
@@ -290,12 +290,11 @@ def _tell(record: dict[str, Any]) -> None:
 
 def _load(folder: Path) -> dict[str, dict[str, Any]]:
     try:
-        document = json.loads((folder / FILE).read_bytes())
+        canaries = reading.document(folder / FILE)["canaries"]
+        return {str(key): dict(found) for key, found in canaries.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"cannot read {folder / FILE}: {error}", "Remove it: the canary will run again"
         ) from error
-    canaries: dict[str, dict[str, Any]] = document["canaries"]
-    return canaries

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boosterrun import reading
 from boosterrun.cells import cell, unguard
 from boosterrun.columns import COLUMNS, Entry
 from boosterrun.errors import UsageError
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILENAME = "booster-pack-log.csv"
+LOG_LIMIT = 2 << 30
 
 
 def header() -> str:
@@ -49,7 +52,8 @@ def read_log(path: Path) -> pd.DataFrame:
 
     try:
         # As text first: how pandas parses numbers differs between its versions, and is not always exact.
-        log = pd.read_csv(path, dtype=object, keep_default_na=False, na_values=[""], encoding="utf-8")
+        text = io.BytesIO(reading.content(path, LOG_LIMIT))
+        log = pd.read_csv(text, dtype=object, keep_default_na=False, na_values=[""], encoding="utf-8")
         missing = [column.name for column in COLUMNS if column.name not in log.columns]
         if missing:
             raise UsageError(f"{path} is no log: it has no column {missing[0]}", _ADVICE)

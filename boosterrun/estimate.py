@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from boosterrun import reading
 from boosterrun.record import FILENAME
 
 # Seconds for one shape where nothing is known.
@@ -27,7 +27,7 @@ def estimate(tree: Path, workload: str, evidence: str, shapes: int) -> Estimate:
     seconds = []
     for path in _newest(tree):
         try:
-            result = json.loads(path.read_bytes())
+            result = reading.document(path)
             if result["workload"]["name"] == workload and result["status"] == "decided":
                 seconds.append(float(result["job"]["seconds"]))
         except (OSError, ValueError, KeyError, TypeError):

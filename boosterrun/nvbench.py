@@ -6,7 +6,6 @@ little-endian. Older versions name that file relative to where the program ran.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from sys import byteorder
 from typing import Any
 
+from boosterrun import reading
 from boosterrun.score import ScoreError
 
 # By events around single launches, else (benchmarks without a GPU) by the CPU's clock.
@@ -41,12 +41,12 @@ def samples(path: Path, cwd: Path) -> list[float]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = reading.document(path)
     except OSError as error:
         raise ScoreError(
             f"NVBench left no {path}: {error.strerror}", "Check that it is an NVBench program"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ScoreError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ScoreError(f"{path} is not NVBench's")
@@ -80,7 +80,7 @@ def _read(summary: dict[str, Any], path: Path, cwd: Path) -> list[float]:
     file = next((base / name for base in (path.parent, cwd) if (base / name).is_file()), path.parent / name)
     times = array("f")
     try:
-        times.frombytes(file.read_bytes())
+        times.frombytes(reading.content(file))
     except OSError as error:
         raise ScoreError(f"cannot read NVBench's samples {file}: {error.strerror}") from error
     except ValueError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boosterrun import reading
 from boosterrun.decide import decide
 from boosterrun.errors import UsageError
 from boosterrun.pairs import FILENAME, Pair, Protocol
@@ -58,10 +58,9 @@ def _replay(
 def _read(path: Path) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {}
     try:
-        with path.open("rb") as stream:
-            for line in stream:
-                entry = json.loads(line)
-                found.setdefault(entry["shape"], []).append(Pair.from_entry(entry))
-    except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
+        for line in reading.content(path).splitlines():
+            entry = reading.parsed(line)
+            found.setdefault(entry["shape"], []).append(Pair.from_entry(entry))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, UsageError) as error:
         raise NotAgain(f"and its pairs cannot be read: {error}") from error
     return found

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from boosterrun import binding, record, redact
+from boosterrun import binding, reading, record, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config
@@ -112,7 +112,7 @@ def standing(config: Config, folder: Path, *, elsewhere: bool = False) -> Standi
     if result["status"] != "decided":
         return Standing("undecided", f"not judged: {result['message']}")
     try:
-        old = json.loads((folder / IDENTITY).read_bytes())
+        old = reading.document(folder / IDENTITY)
     except (OSError, ValueError):
         old = None
     if not isinstance(old, dict):

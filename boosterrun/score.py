@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from boosterrun import reading
 from boosterrun.errors import BoosterrunError, UsageError
 from boosterrun.pairs import is_time
 
@@ -129,12 +130,18 @@ def parse(text: str, config: ScoreConfig, *, deadline: float = _DEADLINE) -> lis
         return _by_json(text, config)
 
 
+def without(text: str, config: ScoreConfig, *, deadline: float = _DEADLINE) -> str:
+    """Return the text without its scores, for comparing what else is printed. Raises ScoreError: too slow."""
+    if config.regex is None:
+        return text
+    with _limited(deadline):
+        return _pattern(config.regex).sub("", text)
+
+
 def read(path: Path) -> str:
     """Return the part of a file that `parse` looks at. Raises ScoreError when it cannot be read."""
     try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - MAX_TEXT))
-            return stream.read(MAX_TEXT).decode(errors="replace")
+        return reading.tail(path, MAX_TEXT).decode(errors="replace")
     except OSError as error:
         raise ScoreError(f"the launch left no {path.name}: {error.strerror}") from error
 

@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
-from boosterrun import alive, cards, draft
+from boosterrun import alive, cards, draft, reading
 from boosterrun.atomic import replacing
 from boosterrun.devices import Device
 from boosterrun.errors import RunError
@@ -62,6 +62,6 @@ def _notes(folder: Path) -> list[tuple[str, str, Path]]:
     found = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note = json.loads(path.read_bytes())
+            note = reading.document(path)
             found.append((str(note["uuid"]), str(note["reason"]), path))
     return found

@@ -99,7 +99,15 @@ def test_a_member_that_leads_elsewhere(tmp_path: Path, member: str | zipfile.Zip
 
 
 @pytest.mark.parametrize(
-    "twice", [("x.acf", "x.acf"), ("x.acf", "X.ACF"), ("d/x", "D/x"), ("d/", "d"), ("ß", "SS")]
+    "twice",
+    [
+        ("x.acf", "x.acf"),
+        ("x.acf", "X.ACF"),
+        ("d/x", "D/x"),
+        ("d/", "d"),
+        ("ß", "SS"),
+        ("\u00e9.acf", "e\u0301.acf"),
+    ],
 )
 def test_a_name_that_appears_twice(tmp_path: Path, twice: tuple[str, str]) -> None:
     message = refusal(make(tmp_path / "a.zip", *twice))

@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from boosterrun.packs.names import MAX_LENGTH, is_acf, option_id, printable
+from boosterrun.packs.names import MAX_LENGTH, is_acf, is_one_line, option_id, printable, same_file
 
 PARSER = OverridesParser.create()
 
@@ -162,3 +162,16 @@ def test_printable_is_one_line(text: str) -> None:
     assert shown.isprintable()
     assert len(shown) <= 200
     shown.encode()
+
+
+def test_names_that_some_disk_takes_for_one_file() -> None:
+    composed, apart = "caf\u00e9.acf", "cafe\u0301.acf"
+    assert composed != apart
+    assert same_file(composed) == same_file(apart) == same_file("CAFE\u0301.ACF")
+    assert same_file("a.acf") != same_file("\u00e0.acf")
+
+
+@pytest.mark.parametrize("name", ["gnp.\u202efca.acf", "a\u2066b.acf", "a\u200fb.acf"])
+def test_a_name_that_is_shown_as_another_has_control_characters(name: str) -> None:
+    assert not is_one_line(name)
+    assert is_one_line("caf\u00e9 \u05d0\u05d1.acf")

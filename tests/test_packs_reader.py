@@ -350,3 +350,13 @@ def test_one_wrong_byte_never_changes_an_acf(
     else:
         good = open_pack(SAMPLE)
         assert [opened.read(acf) for acf in opened.acfs] == [good.read(acf) for acf in good.acfs]
+
+
+def test_a_pack_of_10_000_members(tmp_path: Path) -> None:
+    path = tmp_path / "many"
+    path.mkdir()
+    for number in range(10_000):
+        (path / f"{number:05}.acf").write_bytes(b"%d" % number)
+    opened = open_pack(path)
+    assert len(opened.acfs) == 10_000
+    assert opened.read(opened.acfs[-1]) == b"9999"

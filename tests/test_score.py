@@ -205,3 +205,12 @@ def test_arbitrary_text_gives_positive_numbers_or_a_score_error(text: str) -> No
             continue
         assert values
         assert all(math.isfinite(value) and value > 0 for value in values)
+
+
+def test_the_text_beside_the_scores_is_found_in_time_or_not_at_all() -> None:
+    config = ScoreConfig(regex=r"time: (\S+) ms", unit="ms")
+    assert score.without("a\ntime: 1.5 ms\nb\n", config) == "a\n\nb\n"
+    started = time.monotonic()
+    with pytest.raises(ScoreError, match="within"):
+        score.without("a" * 60 + "c", ScoreConfig(regex="((?:a|aa)+)b", unit="ms"), deadline=0.2)
+    assert time.monotonic() - started < 30

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from boosterrun import record, redact
+from boosterrun import reading, record, redact
 from boosterrun.atomic import replacing
 from boosterrun.errors import RunError, UsageError
 from boosterrun.hydra_ext import arguments
@@ -55,13 +55,12 @@ def command(folder: str, more: Sequence[str]) -> list[str]:
 def _remembered(place: Path) -> tuple[list[str], Path]:
     path = place / COMMAND
     try:
-        with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_uid != os.geteuid():  # it says what to run
-                raise UsageError(
-                    f"resume: {path} belongs to another user",
-                    f"Look at it, and repeat the command with {_PLACE}{place}",
-                )
-            note = json.loads(stream.read())
+        if path.stat().st_uid != os.geteuid():  # it says what to run
+            raise UsageError(
+                f"resume: {path} belongs to another user",
+                f"Look at it, and repeat the command with {_PLACE}{place}",
+            )
+        note = reading.document(path)
         words, cwd = [str(word) for word in note["argv"]], Path(str(note["cwd"]))
     except FileNotFoundError:
         raise UsageError(f"resume: no run was started in {place}", _advice(place)) from None

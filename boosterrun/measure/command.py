@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from boosterrun import gpu, outputs, process, score
+from boosterrun import gpu, outputs, process, reading, score
 from boosterrun.config import CommandWorkload
 from boosterrun.errors import RunError, UsageError
 from boosterrun.measure.api import (
@@ -243,7 +243,7 @@ class CommandSide(Closing):
         values = self._values(shape, seed)
         reference = self._path(self._workload.reference_output or "", values)
         try:
-            expected = reference.read_bytes()
+            expected = reading.content(reference)
         except OSError as error:
             raise UsageError(
                 f"workload.reference_output: cannot read {reference}: {error.strerror}",
@@ -252,13 +252,14 @@ class CommandSide(Closing):
         output = self._workload.output
         if output is None:
             # What is printed includes the scores, which differ each time.
-            printed = re.sub(self._workload.score.regex or "", "", done.stdout, flags=re.MULTILINE).encode()
-            wanted = re.sub(
-                self._workload.score.regex or "", "", expected.decode(errors="replace"), flags=re.MULTILINE
-            )
-            return outputs.difference(printed, wanted.encode(), self._workload.tolerance)
+            try:
+                printed = score.without(done.stdout, self._workload.score)
+                wanted = score.without(expected.decode(errors="replace"), self._workload.score)
+            except score.ScoreError as error:
+                return f"what is printed beside the scores cannot be told: {error.message}"
+            return outputs.difference(printed.encode(), wanted.encode(), self._workload.tolerance)
         try:
-            found = self._path(output, values).read_bytes()
+            found = reading.content(self._path(output, values))
         except OSError as error:
             return f"the program left no output: {error.strerror}"
         return outputs.difference(found, expected, self._workload.tolerance)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boosterrun import gpu, identity
+from boosterrun import gpu, identity, reading
 from boosterrun.decide import Decider
 from boosterrun.errors import UsageError
 from boosterrun.measure.api import Hello
@@ -43,7 +43,7 @@ def fingerprint(folder: Path, hello: Hello, application: Application) -> str | N
     sides, kernel by kernel, where the adapter can read it. ``folder``: the job's.
     """
     try:
-        content = json.loads((folder / identity.FILENAME).read_bytes())
+        content = reading.document(folder / identity.FILENAME)
         where = _place(hello.device)
     except (OSError, ValueError):
         return None
@@ -118,15 +118,14 @@ def _files(folder: Path) -> list[Path]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a log up to the first that is none: a run that was killed may have torn its last."""
     try:
-        with path.open("rb") as stream:
-            for text in stream:
-                line = json.loads(text)
-                Pair.from_entry(line)
-                if not (isinstance(line["shape"], str) and text.endswith(b"\n")):
-                    return
-                if not (isinstance(line["timer"], str) and isinstance(line["launches"], int)):
-                    return
-                line.setdefault("sides", None)
-                yield line
-    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        for text in reading.content(path).splitlines(keepends=True):
+            line = reading.parsed(text)
+            Pair.from_entry(line)
+            if not (isinstance(line["shape"], str) and text.endswith(b"\n")):
+                return
+            if not (isinstance(line["timer"], str) and isinstance(line["launches"], int)):
+                return
+            line.setdefault("sides", None)
+            yield line
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, UsageError):
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from boosterrun.errors import PackError
-from boosterrun.packs.names import printable
+from boosterrun.packs.names import printable, same_file
 from boosterrun.packs.report import Report, stop
 
 MAX_MEMBERS = 20_000
@@ -118,7 +118,7 @@ def _checked(path: Path, infos: list[zipfile.ZipInfo], report: Report) -> dict[s
             report(_refusal(path, info.orig_filename, problem))
             continue
         # Case and trailing slash do not make two names different: on some disks they are one file.
-        folded = info.filename.rstrip("/").casefold()
+        folded = same_file(info.filename.rstrip("/"))
         if folded in seen:
             report(_refusal(path, info.orig_filename, "appears twice (capitals do not count)"))
             continue

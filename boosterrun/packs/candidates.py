@@ -6,13 +6,15 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from boosterrun import reading
 from boosterrun.errors import PackError, UsageError
 from boosterrun.packs.gathered import Candidate, Gathered
-from boosterrun.packs.names import is_acf, printable
+from boosterrun.packs.names import is_acf, printable, same_file
 from boosterrun.packs.pack import MAX_ACF
 
 # Rows of a search hold whole ACFs as text; csv takes 128 KiB a cell if it is not told otherwise.
 _MAX_CELL = 4 * MAX_ACF
+_MAX_TABLE = 1 << 30
 
 
 def gather(sources: Sequence[Path], *, top: int, maximise: bool, packs: Sequence[Path]) -> Gathered:
@@ -41,8 +43,7 @@ def read_rows(path: Path) -> tuple[list[str], Iterator[dict[str, str]]]:
     """The columns and rows of a CSV. Raises UsageError when there is no such file, or no table in it."""
     csv.field_size_limit(_MAX_CELL)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            text = stream.read()
+        text = reading.content(path, _MAX_TABLE).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
@@ -75,8 +76,7 @@ def _table(path: Path, found: Gathered, top: int, maximise: bool, packs: Sequenc
 
 def _loose(path: Path) -> Candidate:
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_ACF + 1)
+        data = reading.content(path, MAX_ACF)
     except OSError as error:
         raise PackError(
             f"{printable(str(path))}: cannot be read: {error.strerror}", "Check the path"
@@ -97,7 +97,7 @@ def _distinct(found: Gathered) -> Gathered:
             continue
         contents.add(candidate.sha256)
         name = candidate.filename
-        if name.casefold() in names:
+        if same_file(name) in names:
             stem = name[: -len(".acf")]
             name = f"{stem}-{candidate.sha256[:12]}.acf"
             beside = {name + key[len(candidate.filename) :]: value for key, value in candidate.beside.items()}
@@ -110,6 +110,6 @@ def _distinct(found: Gathered) -> Gathered:
                 candidate.gpu,
                 beside,
             )
-        names.add(name.casefold())
+        names.add(same_file(name))
         distinct.candidates.append(candidate)
     return distinct

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from boosterrun.errors import PackError
-from boosterrun.packs.names import SUFFIX, is_one_line, printable
+from boosterrun.packs.names import SUFFIX, is_one_line, printable, same_file
 from boosterrun.packs.report import Report, stop
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _check_names(document: dict[str, Any], where: str, report: Report) -> None:
         at = f"{where}: $.acfs[{index}]"
         if problem := filename_problem(name):
             report(PackError(f"{at}.filename: '{printable(name)}' {problem}", "Tell the maker of the pack"))
-        first = seen.setdefault(name.casefold(), index)
+        first = seen.setdefault(same_file(name), index)
         if first != index:
             twice = f"'{printable(name)}' is listed twice (also as $.acfs[{first}])"
             report(PackError(f"{at}.filename: {twice}", "Tell the maker of the pack"))

@@ -6,6 +6,8 @@ import hashlib
 import re
 import unicodedata
 
+from boosterrun.visible import visible
+
 SUFFIX = ".acf"
 MAX_LENGTH = 128
 _SLUG_LENGTH = 64
@@ -23,8 +25,16 @@ def is_acf(name: str) -> bool:
 
 
 def is_one_line(name: str) -> bool:
-    """Tell whether ``name`` has no control characters, line breaks or halves of characters in it."""
-    return not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name)
+    """Tell whether ``name`` has no control characters, line breaks or halves of characters in it.
+
+    Those that reverse the text around them, so that a name is shown as another one, are control characters.
+    """
+    return visible(name) == name and not any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in name)
+
+
+def same_file(name: str) -> str:
+    """Return what all names have in common that some disk takes for one file: it folds capitals and forms."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def printable(text: str, limit: int = 200) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from boosterrun import reading
 from boosterrun.errors import UsageError
 
 RESOLUTION = 1e-5
@@ -41,13 +42,10 @@ def read(folder: Path, result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
-    with path.open("rb") as stream:
-        for line in stream:
-            try:
-                pair = json.loads(line)
-                found.append({"shape": str(pair["shape"]), **_checked(pair)})
-            except (ValueError, KeyError, TypeError):
-                break
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+        for line in reading.content(path).splitlines():
+            pair = reading.parsed(line)
+            found.append({"shape": str(pair["shape"]), **_checked(pair)})
     return found
 
 
