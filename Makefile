@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --n
 PINS := requirements/base.txt requirements/cuda13.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-faults test-frameworks test-cluster audit clean
+.PHONY: help demo test lint test-faults test-frameworks test-cluster test-fuzz audit clean
 
 help: ## what this file offers
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ test-cluster: $(VENV)-cluster/.done ## the launchers on joblib, a real Ray and a
 test-frameworks: $(VENV)-frameworks/.done ## the adapters on the real Helion and FlashInfer, without a GPU (minutes, 2.4 GB)
 	$(VENV)-frameworks/bin/python -c 'import helion, flashinfer'
 	$(VENV)-frameworks/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_frameworks_*.py
+
+test-fuzz: $(VENV)-fuzz/.done ## damaged input of every kind under atheris, a minute each (quarter of an hour)
+	BOOSTERRUN_FUZZ_SECONDS=60 $(VENV)-fuzz/bin/python -m pytest -n 0 --timeout 900 tests/test_fuzz_atheris.py
 
 audit: $(VENV)-audit/.done ## known vulnerabilities in what is pinned; asks api.osv.dev
 	@$(VENV)-audit/bin/pip-audit --vulnerability-service osv --no-deps --disable-pip \
@@ -69,4 +72,11 @@ $(VENV)-frameworks/.done: $(PINS) requirements/dev.txt requirements/frameworks.t
 $(VENV)-audit/.done: requirements/audit.txt
 	@test -x $(VENV)-audit/bin/python || $(PYTHON) -m venv $(VENV)-audit
 	@$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -r requirements/audit.txt
+	@touch $@
+
+$(VENV)-fuzz/.done: $(PINS) requirements/dev.txt requirements/fuzz.txt pyproject.toml
+	@test -x $(VENV)-fuzz/bin/python || $(PYTHON) -m venv $(VENV)-fuzz
+	@$(VENV)-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
+		$(addprefix -r ,$(PINS)) -r requirements/dev.txt -r requirements/fuzz.txt
+	@$(VENV)-fuzz/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
 	@touch $@
