@@ -190,7 +190,7 @@ class PackSweeper(Sweeper):
             sys.stderr.write(f"boosterrun: stopped after {done} of {len(jobs)} jobs; go on with: {again}\n")
             try:
                 summary.merge(folder)
-            except RunError as error:  # what stopped the sweep decides the exit code
+            except BoosterrunError as error:  # what stopped the sweep decides the exit code
                 sys.stderr.write(f"boosterrun: error: {one_line(redact.text(str(error)))}\n")
             raise
         names = subdirs(jobs, acf_ids(jobs, loader, str(self.config.acf.id)))
