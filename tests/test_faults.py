@@ -21,6 +21,7 @@ from command import SAMPLE, environment, executable, results, run, start
 from boosterrun import packs, record
 
 KILLS = int(os.environ.get("BOOSTERRUN_TEST_KILLS", "12"))
+PARTS = max(1, KILLS // 10)  # they run side by side
 IDS = [acf.id for acf in packs.open_pack(SAMPLE).acfs][:15]
 
 # Clear cases only: whatever the noise, each decision comes out again. 15 ACFs and two seeds: 30 jobs.
@@ -91,15 +92,16 @@ def gone(token: str) -> bool:
     return not left(token)
 
 
-def test_a_sweep_survives_kills_at_any_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_sweep_survives_kills_at_any_moment(tmp_path: Path, part: int) -> None:
     whole = run(*SWEEP, cwd=place(tmp_path / "undisturbed"))
     assert whole.returncode == 0, whole.stderr
     expected = decisions(tmp_path / "undisturbed" / "out")
     assert len(expected) == 30
     assert len(set(expected.values())) >= 6
-    chance = random.Random(4711)
+    chance = random.Random(4711 + part)
     kills = number = 0
-    while kills < KILLS:
+    while kills < KILLS / PARTS:
         number += 1
         folder = place(tmp_path / f"run-{number}")
         token = f"TOKEN={folder}"
