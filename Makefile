@@ -22,8 +22,15 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/bandit --quiet --configfile pyproject.toml --recursive boosterrun
 
-test-faults: $(VENV)/.dev ## 40 kills at random moments of a sweep, each resumed to its end (minutes)
-	BOOSTERRUN_TEST_KILLS=40 $(VENV)/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_faults.py
+# A namespace of one's own, where there are any, so that a small disk may be mounted, and filled.
+ALONE = $(shell unshare --map-root-user --mount true 2>/dev/null && echo unshare --map-root-user --mount)
+FAULTS_SECONDS ?= 900
+FAULTS := $(CURDIR)/outputs/faults
+test-faults: $(VENV)/.dev ## every fault in every phase, 40 kills at random moments; renews docs/reliability.md (10 minutes)
+	rm -rf $(FAULTS)
+	BOOSTERRUN_TEST_KILLS=40 BOOSTERRUN_TEST_FAULTS=$(FAULTS) timeout $(FAULTS_SECONDS) $(ALONE) \
+		$(VENV)/bin/python -W error -m pytest -W error -n 2 --timeout 600 tests/test_faults*.py
+	cd tests && $(CURDIR)/$(VENV)/bin/python -m faults.table $(FAULTS)
 
 test-cluster: $(VENV)-cluster/.done ## the launchers on joblib, a real Ray and a real Slurm of this machine (minutes)
 	$(VENV)-cluster/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_cluster_*.py
