@@ -40,7 +40,7 @@ test-frameworks: $(VENV)-frameworks/.done ## the adapters on the real Helion and
 	$(VENV)-frameworks/bin/python -W error -m pytest -W error -n 0 --timeout 900 tests/test_frameworks_*.py
 
 test-fuzz: $(VENV)-fuzz/.done ## damaged input of every kind under atheris, a minute each (quarter of an hour)
-	BOOSTERRUN_FUZZ_SECONDS=60 $(VENV)-fuzz/bin/python -m pytest -n 0 --timeout 900 tests/test_fuzz_atheris.py
+	BOOSTERRUN_FUZZ_SECONDS=60 $(VENV)-fuzz/bin/python -m pytest -n 0 -rP --timeout 900 tests/test_fuzz_atheris.py
 
 audit: $(VENV)-audit/.done ## known vulnerabilities in what is pinned; asks api.osv.dev
 	@$(VENV)-audit/bin/pip-audit --vulnerability-service osv --no-deps --disable-pip \

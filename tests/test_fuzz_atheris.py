@@ -44,5 +44,6 @@ def test_no_input_breaks_a_target(name: str, tmp_path: Path) -> None:
     )
     words = done.stdout + done.stderr
     assert done.returncode == 0, words[-6000:]
-    executed = next((line for line in words.splitlines() if "number_of_executed_units" in line), "")
-    assert int(executed.split()[-1]) > len(fuzz_targets.seeds(name)), words[-2000:]
+    executed = next(line for line in words.splitlines() if "number_of_executed_units" in line).split()[-1]
+    print(f"{name}: {executed} inputs")
+    assert int(executed) > len(fuzz_targets.seeds(name)), words[-2000:]

@@ -177,3 +177,34 @@ def test_bandit_is_content() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_a_sweep_of_a_hostile_pack_writes_into_its_folder_alone(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "work"
+    for folder in (home, elsewhere):
+        folder.mkdir()
+    odd = [
+        "..",
+        "...",
+        "-rf",
+        "a b",
+        "$(touch made)",
+        "`touch made`",
+        "a;touch made",
+        "x'y\"z",
+        "%s%n",
+        "é\u0301",
+        "CON",
+    ]
+    pack = command.loose_pack(tmp_path / "pack", odd)
+    (pack / "link.acf").symlink_to("a b.acf")
+    (pack / ".hydra").mkdir()
+    (pack / "config.yaml").write_text("defaults: [evil]\n")
+    before = {path for path in tmp_path.rglob("*") if ".bin" not in path.parts}
+    done = command.run("-m", "acf=glob(*)", command.QUICK, f"pack={pack}", cwd=elsewhere, HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    after = {path for path in tmp_path.rglob("*") if ".bin" not in path.parts}
+    outside = [path for path in after - before if elsewhere / "outputs" not in (path, *path.parents)]
+    assert [path for path in outside if home / ".cache" not in (path, *path.parents)] == []
+    # Two names begin with a dot: no ACFs. The link has another's content, and an id of its own.
+    assert len(command.results(elsewhere / "outputs")) == len(odd) - 2 + 1
