@@ -33,7 +33,7 @@ from omegaconf import DictConfig, open_dict
 
 from boosterrun import interrupt, launchers, live, redact, summary, turns
 from boosterrun.atomic import replacing
-from boosterrun.errors import RunError, UsageError
+from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import written
 from boosterrun.hydra_ext.jobs import JobConfigs
 from boosterrun.hydra_ext.keys import did_you_mean

@@ -86,6 +86,11 @@ def test_a_command_line_is_learned_too() -> None:
     assert redact.text("said q w9erty and abc def;1") == f"said {HIDDEN} and {HIDDEN}"
 
 
+def test_a_secret_that_is_no_text_is_hidden_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD_TOKEN", "s3cret\udcff\udc80!")
+    assert redact.text("say s3cret\udcff\udc80!") == f"say {HIDDEN}"
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["env", "X_TOKEN"]), inner),
