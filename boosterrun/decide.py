@@ -25,6 +25,7 @@ __all__ = ["KEPT", "Decider", "Decision", "Overall", "Pair", "Protocol", "decide
 TIMER_VOID = "timer"
 TAIL_ALPHA = 0.05
 STEP_SHARE = 0.25
+GUARDED = ("no_gain", "inconclusive")
 DOING = {
     "calibrate": "measuring the noise of the baseline against itself",
     "screen": "screening",
@@ -85,14 +86,17 @@ class Decider:
         self.calibration: list[float] = []
         self.screen: list[float] = []
         self.confirm: dict[int, list[float]] = {}
+        self.guard: dict[int, list[float]] = {}
         self.counted: list[Pair] = []
         self.voids = self.baseline_failures = self.candidate_failures = 0
         self.plus, self.minus = evidence.Wealth(), evidence.Wealth()
         self.tail: dict[str, Any] | None = None
 
     def add(self, pair: Pair) -> None:
-        """Take one more pair into account; nothing changes once the decision is final."""
+        """Take one more pair into account; once the decision is final, only a guard's pair counts."""
         if self.final:
+            if pair.phase == "guard" and self.guards(pair.session):
+                self._guard(pair)
             return
         self._expect(pair)
         self.session, self.fresh_start = pair.session, False
@@ -121,6 +125,37 @@ class Decider:
         """
         if self.phase == "confirm" and not (self.final or self.fresh_start) and self.session in self.confirm:
             self.session, self.fresh_start = self.session + 1, True
+
+    def guards(self, session: int) -> bool:
+        """Whether a guard's pair is due in a session.
+
+        A shape that was screened without a gain has been seen in one process pair only. Before another shape
+        makes the candidate KEPT, it is looked at in fresh ones too: does it lose?
+        """
+        screened = self.final and bool(self.screen) and len(self._fresh()) < self.protocol.min_pairs
+        wanted = screened and self.reason in GUARDED and 1 <= session <= self.protocol.confirm_sessions
+        return wanted and len(self.guard.get(session, ())) < self._guard_quota
+
+    @property
+    def _guard_quota(self) -> int:
+        protocol = self.protocol
+        return max(protocol.min_pairs, math.ceil(protocol.confirm_min_pairs / protocol.confirm_sessions))
+
+    def _guard(self, pair: Pair) -> None:
+        if pair.void is not None:
+            return
+        baseline, candidate = pair.failures
+        if baseline > self.protocol.max_failures:
+            self._end(None, f"no verdict, {baseline} launches of the baseline failed")
+        elif candidate > self.protocol.max_failures:
+            self._end("runtime_error", f"{candidate} launches of the candidate failed")
+        else:
+            self.guard.setdefault(pair.session, []).append(pair.log_ratio)
+            every = [len(x) >= self._guard_quota for x in self.guard.values()]
+            if len(every) >= self.protocol.confirm_sessions and all(every):
+                interval = self._interval()
+                if interval is not None and interval[1] < 0:
+                    self._end("regression", f"slower than the baseline, in {len(every)} fresh process pairs")
 
     def _expect(self, pair: Pair) -> None:
         if pair.phase != self.phase or pair.session < self.session:
@@ -231,6 +266,8 @@ class Decider:
 
     def _basis(self) -> tuple[str | None, list[list[float]]]:
         """Where the gain comes from, and its log-ratios by session: the fresh pairs once there are a few."""
+        if sum(map(len, self.guard.values())) >= self._guard_quota * self.protocol.confirm_sessions:
+            return "guard", list(self.guard.values())
         if self.screen and len(self._fresh()) < self.protocol.min_pairs:
             return "screen", [self.screen]
         return ("confirm" if self.confirm else None), list(self.confirm.values())
@@ -283,11 +320,12 @@ class Decider:
                 "calibrate": len(self.calibration),
                 "screen": len(self.screen),
                 "confirm": len(self._fresh()),
+                "guard": sum(map(len, self.guard.values())),
             },
             "session_pairs": self.quota,
             "sessions": [
                 {"session": n, "pairs": len(x), "gain": math.expm1(hodges_lehmann(x))}
-                for n, x in self.confirm.items()
+                for n, x in (self.guard or self.confirm).items()
             ],
             "gain_from": self._basis()[0],
             "confidence": CONFIDENCE,

@@ -13,7 +13,7 @@ from boosterrun.errors import UsageError
 
 FILENAME = "pairs.jsonl"
 """In a job's folder: every pair, one a line, written before anything is decided on it."""
-PHASES = ("calibrate", "screen", "confirm")
+PHASES = ("calibrate", "screen", "confirm", "guard")
 METHODS = ("sequential", "fixed", "quick")
 FAILED_RATIO = 10.0
 MIN_CALIBRATION = 4
@@ -25,10 +25,11 @@ SHORTEST, LONGEST = 1e-15, 1e12
 class Pair:
     """Raw samples of two adjacent blocks, in the unit of the workload (lower is better).
 
-    ``phase`` is calibrate (both sides are the baseline), screen or confirm; ``session`` numbers the process
-    pairs of a phase; ``order`` tells which side ran first ("bc": the baseline). A sample that is None, not a
-    time (:func:`is_time`) is a failed launch. ``void`` says why a disturbed pair does not count ("timer":
-    the timer was changed). Raises UsageError for an unknown phase or order.
+    ``phase`` is calibrate (both sides are the baseline), screen, confirm, or guard (a shape that did not
+    gain, in the processes that confirm another: does it lose?); ``session`` numbers the process pairs of a
+    phase; ``order`` tells which side ran first ("bc": the baseline). A sample that is None, not a time
+    (:func:`is_time`) is a failed launch. ``void`` says why a disturbed pair does not count ("timer": the
+    timer was changed). Raises UsageError for an unknown phase or order.
     """
 
     phase: str

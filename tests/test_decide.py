@@ -378,3 +378,56 @@ def test_the_simulation_agrees_with_decide_and_keeps_no_null(benchmark, noise):
     assert rates["false_keep_per_null_sweep"] <= 0.05
     assert rates["kept"]["0.05"] == rates["kept"]["0.2"] == 1.0
     assert max(rates["launches_null"], rates["launches_mix"]) <= 75
+
+
+def guarded(gain, count=12, void=0):
+    """A shape whose screen showed nothing, then pairs in fresh processes that gain so much."""
+    decider = Decider(Protocol())
+    for pair in run(Machine(5, sigma=0.002))[0]:
+        decider.add(pair)
+    assert decider.reason == "no_gain"
+    machine = Machine(6, gain, sigma=0.002)
+    for number in range(count):
+        pair = machine.pair("guard", 1 + number // 4)
+        decider.add(replace(pair, void="throttle") if number < void else pair)
+    return decider
+
+
+@pytest.mark.parametrize(("gain", "reason"), [(-0.02, "regression"), (0.0, "no_gain"), (0.02, "no_gain")])
+def test_a_shape_that_did_not_gain_is_looked_at_for_a_loss_in_fresh_processes(gain, reason):
+    decision = guarded(gain).decision()
+    assert decision.reason == reason
+    assert decision.gain == pytest.approx(gain, abs=0.003)
+    assert decision.statistics["gain_from"] == "guard"
+    assert decision.statistics["pairs"]["guard"] == 12
+
+
+def test_a_guard_counts_whole_or_not_at_all_and_no_pair_of_it_twice():
+    decider = guarded(-0.02, count=11)
+    assert decider.reason == "no_gain"
+    assert decider.decision().statistics["gain_from"] == "screen"
+    assert [decider.guards(session) for session in (0, 1, 2, 3, 4)] == [False, False, False, True, False]
+    assert guarded(-0.02, count=12, void=1).reason == "no_gain"
+    whole = guarded(-0.02, count=12)
+    before = whole.decision()
+    whole.add(Pair("guard", 3, "bc", (1.0,), (9.0,)))
+    assert whole.decision() == before
+
+
+def test_a_launch_that_fails_in_a_guard_rejects_the_candidate_or_leaves_no_verdict():
+    for failed, reason in (((1.0,), (None,)), "runtime_error"), (((None,), (1.0,)), None):
+        decider = guarded(0.0, count=3)
+        decider.add(Pair("guard", 1, "bc", *failed))
+        assert decider.decision().state == "final"
+        assert decider.reason == reason
+
+
+def test_only_what_was_screened_without_a_gain_is_guarded():
+    open_still, kept = Decider(Protocol()), Decider(Protocol())
+    assert not open_still.guards(1)
+    with pytest.raises(UsageError):
+        open_still.add(Pair("guard", 1, "bc", (1.0,), (1.0,)))
+    for pair in run(Machine(7, 0.05))[0]:
+        kept.add(pair)
+    assert kept.reason == "KEPT"
+    assert not kept.guards(1)

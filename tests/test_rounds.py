@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from boosterrun.config import SHIPPED
+
 MAIN = "from boosterrun.cli import main; raise SystemExit(main())"
 # How they behave: conf/workload/simulated.yaml.
 DECISIONS = {
@@ -94,3 +96,32 @@ def test_a_run_that_is_killed_between_screens_and_confirmations_is_resumed(sweep
     assert found.pop("06-x") in ("REJECTED:runtime_error", "REJECTED:no_gain")
     assert found.items() <= DECISIONS.items()
     assert len(list(sweep.out.glob("*/result.json"))) == len(NAMES)
+
+
+CASE = """
+import simulated
+
+def make(*, seed, gain, **keys):
+    return simulated.make(seed=seed, behaviours={"*": {"gain": gain}}, noise={"sigma": 0.003}, **keys)
+"""
+
+
+def test_what_is_kept_for_one_shape_is_looked_at_in_fresh_processes_on_all_others(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    (tmp_path / "case.py").write_text(f"import sys\nsys.path.insert(0, {str(SHIPPED / 'cases')!r})\n{CASE}")
+    shapes = "{gains: {size: 16, gain: 0.05}, same: {size: 16, gain: 0.0}}"
+    overrides = [f"workload.case={tmp_path}/case.py:make", f"+workload.shapes={shapes}"]
+    command = [word.replace("workload=simulated", "workload=python") for word in sweep.command]
+    done = subprocess.run(
+        [*command, *overrides, "acf=01-x"], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    result = sweep.result("01-x")
+    assert result["decision"] == "KEPT"
+    shape = {s["name"]: s for s in result["shapes"]}
+    assert shape["gains"]["pairs"]["guard"] == 0
+    assert shape["same"]["decision"] == "REJECTED:no_gain"
+    assert shape["same"]["pairs"]["guard"] == 12
+    assert shape["same"]["statistics"]["gain_from"] == "guard"
+    assert {p["session"] for p in sweep.pairs("01-x") if p["phase"] == "guard"} == {1, 2, 3}

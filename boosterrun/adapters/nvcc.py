@@ -262,7 +262,8 @@ def _lent(job: Job, made: _Made, open_side: Callable[[Path], Side]) -> Callable[
         tuple(sorted(os.environ.items())),
         Path.cwd(),
     )
-    return partial(LentBaseline, key, open_side)
+    # A harness is a worker: it can be stopped and ended from outside.
+    return partial(LentBaseline, key, cast(Callable[[Path], ahead.Abortable], open_side))
 
 
 def _require_built(job: Job, baseline: Program, candidate: Program) -> None:

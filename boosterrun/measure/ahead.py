@@ -31,7 +31,7 @@ _PATIENCE = 0.02
 _MEMORY = 0.5
 _CONTEXT = 600 << 20
 # What a stopped process had queued on the GPU comes to its end meanwhile, in seconds.
-_SETTLE = 0.01
+_SETTLE = 0.005
 
 
 class Abortable(Side, Protocol):
@@ -45,6 +45,9 @@ class Abortable(Side, Protocol):
 
     def unpause(self) -> None:
         """Let it go on."""
+
+    def alive(self) -> bool:
+        """Whether its process is there."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,10 @@ class EarlySide(Closing):
     def sample(self, shape: str, launches: int, timer: str, warmup: int = 0) -> Samples:
         """As any side."""
         return self._side.sample(shape, launches, timer, warmup)
+
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self._side.alive()
 
     def close(self) -> None:
         """End it, also in the middle of a build. Never raises; may be called twice."""

@@ -97,7 +97,7 @@ class Engine:
             self._run(last=0)
             if self._due():
                 self.sides.share(self.hello)
-                self.sides.go_ahead(0, self._due(), self.hello)
+                self.sides.go_ahead(0, [*self._due(), *self._guarded(1)], self.hello)
         except BaseException:
             self.close()
             raise
@@ -131,16 +131,22 @@ class Engine:
             return []
         return [t for t in self.trials if t.open]
 
+    def _guarded(self, session: int) -> list[Trial]:
+        """The shapes that are looked at for a loss in a session that confirms another."""
+        return [t for t in self.trials if t.guards(session)]
+
     # ---- sessions ----
 
     def _run_session(self, number: int, due: list[Trial], log: PairLog) -> None:
         """Measure the shapes that are due in two fresh processes; end at one that rejects the candidate."""
         with self._blame(due[0]), self._session(number, due) as session:
-            for trial in due:
+            for trial in (*due, *self._guarded(number)):
                 with self._blame(trial):
                     self._measure(session, trial, log)
                 if trial.rejected and trial.rejected.reason != "identical_code":
                     return
+            if session.lent is not None:
+                session.lent.prove()
 
     @contextlib.contextmanager
     def _session(self, number: int, due: Sequence[Trial]) -> Iterator[_Session]:
@@ -149,7 +155,7 @@ class Engine:
         baseline, candidate = self.sides.take(number, self.hello)
         try:
             if number > 0:
-                self.sides.go_ahead(number, due, self.hello)
+                self.sides.go_ahead(number, [*due, *self._guarded(number)], self.hello)
             with self._phase("start"):
                 hello = _both(baseline.start, candidate.start)
                 self.hello = hello[1]
@@ -222,27 +228,44 @@ class Engine:
     def _measure(self, session: _Session, trial: Trial, log: PairLog) -> None:
         self._build(session, trial)
         self._check(session, trial)
-        with self._turn(), self._phase("pairs"):
-            memory = session.lent.memory(trial.name) if session.lent is not None else None
-            if trial.runner is None:
-                trial.runner = self._begin(session, trial, memory, log)
+        with self._turn():
+            with self._phase("pairs"):
+                memory = session.lent.memory(trial.name) if session.lent is not None else None
+                if trial.runner is None:
+                    trial.runner = self._begin(session, trial, memory, log)
+                if trial.open:
+                    self._pairs(session, trial, trial.runner, memory)
+                else:
+                    self._guard(session, trial, trial.runner)
+            with self._phase("check"):  # at once: beside others that start it takes ten times as long
+                self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
+                self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
+
+    @staticmethod
+    def _pairs(session: _Session, trial: Trial, runner: PairRunner, memory: ShapeMemory | None) -> None:
+        """Run the pairs that the decision asks for in this session."""
+        decision = trial.decider.decision()
+        while decision.state != "final" and decision.session == session.number:
+            other = session.baseline if decision.phase == "calibrate" else session.candidate
+            pair = runner.run(session.baseline, other, session.watch, decision.phase, session.number)
+            trial.pairs.append(pair)
+            trial.decider.add(pair)
+            # A launch that failed costs this job its verdict, but not the jobs that come after it.
+            sound = pair.void is None and not any(pair.failures)
+            if memory is not None and pair.phase == "calibrate" and sound:
+                memory.calibration.append(pair)
             decision = trial.decider.decision()
-            while decision.state != "final" and decision.session == session.number:
-                other = session.baseline if decision.phase == "calibrate" else session.candidate
-                pair = trial.runner.run(
-                    session.baseline, other, session.watch, decision.phase, session.number
-                )
-                trial.pairs.append(pair)
-                trial.decider.add(pair)
-                # A launch that failed costs this job its verdict, but not the jobs that come after it.
-                sound = pair.void is None and not any(pair.failures)
-                if memory is not None and pair.phase == "calibrate" and sound:
-                    memory.calibration.append(pair)
-                decision = trial.decider.decision()
-                progress.pair(trial.name, decision)
-        with self._phase("check"):
-            self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
-            self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
+            progress.pair(trial.name, decision)
+
+    @staticmethod
+    def _guard(session: _Session, trial: Trial, runner: PairRunner) -> None:
+        """Look for a loss on a shape that did not gain, as often as voided pairs allow."""
+        for _ in range(trial.decider.protocol.max_voids):
+            if not trial.guards(session.number):
+                return
+            pair = runner.run(session.baseline, session.candidate, session.watch, "guard", session.number)
+            trial.pairs.append(pair)
+            trial.decider.add(pair)
 
     def _begin(self, session: _Session, trial: Trial, memory: ShapeMemory | None, log: PairLog) -> PairRunner:
         """Choose how to time a shape, and take what an interrupted run or another job has measured of it."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from boosterrun import closer, leftovers
 from boosterrun.measure import ahead
-from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideFailed, SideSpec
+from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, SideFailed, SideSpec
 from boosterrun.measure.blocks import Timing
 from boosterrun.pairs import Pair
 
@@ -35,14 +35,20 @@ class ShapeMemory:
 
 @dataclass
 class _Kept:
+    """``proven``: it was right after all that the last candidate did."""
+
     key: Hashable
-    side: Side
+    side: ahead.Abortable | ahead.EarlySide
     folder: Path
     hello: Hello | None = None
     shapes: dict[str, ShapeMemory] = field(default_factory=dict)
+    proven: bool = False
 
     def lives(self) -> bool:
         """Prove it: a candidate may have broken the GPU. Whatever fails here fails for no candidate."""
+        proven, self.proven = self.proven, False
+        if proven:
+            return self.side.alive()
         try:
             return all(self.side.check_timed(shape).passed is not False for shape in self.shapes)
         except (SideFailed, RuntimeError):  # RuntimeError: it was closed when it failed
@@ -96,7 +102,7 @@ class LentBaseline(Closing):
     ``session``.
     """
 
-    def __init__(self, key: Hashable, open_side: Callable[[Path], Side], session: int = 0) -> None:
+    def __init__(self, key: Hashable, open_side: Callable[[Path], ahead.Abortable], session: int = 0) -> None:
         self._key = key
         self._open_side = open_side
         self._session = session
@@ -107,13 +113,13 @@ class LentBaseline(Closing):
         return self._it.side.spec
 
     def begin(self, errands: Sequence[ahead.Errand], most: int) -> None:
-        """Make it ready in the background, unless it is kept. Its sides must be Abortable."""
+        """Make it ready in the background, unless it is kept."""
         if (kept := _kept.get(self._session)) is not None and kept.key == self._key:
             return
         self._forget()
         folder = _folder()
-        make = cast(Callable[[], ahead.Abortable], partial(self._open_side, folder))
-        _kept[self._session] = _Kept(self._key, ahead.EarlySide(make, errands, most), folder)
+        early = ahead.EarlySide(partial(self._open_side, folder), errands, most)
+        _kept[self._session] = _Kept(self._key, early, folder)
 
     def start(self) -> Hello:
         """Take the baseline that is kept if it is the same and lives, else start one. Raises as any side."""
@@ -161,6 +167,10 @@ class LentBaseline(Closing):
     def check_timed(self, shape: str) -> Checked:
         """Check the case that is timed, always. Raises SideFailed."""
         return self._it.side.check_timed(shape)
+
+    def prove(self) -> None:
+        """All has been right after a candidate's session: the next job need not check again."""
+        self._it.proven = True
 
     def sample(self, shape: str, launches: int, timer: str, warmup: int = 0) -> Samples:
         """Time a block. Raises SideFailed."""

@@ -125,6 +125,10 @@ class WorkerSide(Closing):
         if self._child is not None:
             self._child.signal_group(signal.SIGCONT)
 
+    def alive(self) -> bool:
+        """Whether the worker is there. Never raises."""
+        return self._child is not None and self._open and not self._child.ended()
+
     def close(self) -> None:
         """Ask the worker to end, then end it and everything it started. Never raises; may be called twice."""
         child = self._child

@@ -82,6 +82,10 @@ class Trial:
         self.taken_over = len(pairs)
         self.decider.renew()
 
+    def guards(self, session: int) -> bool:
+        """Whether the shape is to be looked at for a loss in a session that confirms another."""
+        return self.rejected is None and self.decider.guards(session)
+
     def reason(self) -> str | None:
         """KEPT, the reason of the rejection, or None: no verdict."""
         return self.rejected.reason if self.rejected is not None else self.decider.decision().reason
@@ -100,9 +104,9 @@ class Trial:
         """The shape's block of ``result.json``."""
         state = self.decider.decision()
         measured = self.rejected is None
-        used = [p for p in self.pairs if p.phase == "confirm" and p.void is None] or [
-            p for p in self.pairs if p.phase == "screen" and p.void is None
-        ]
+        used: list[Pair] = []
+        for phase in ("guard", "confirm", "screen"):
+            used = used or [p for p in self.pairs if p.phase == phase and p.void is None]
         valid = [p.phase for p in self.pairs if p.void is None]
         return {
             "name": self.name,
@@ -130,6 +134,7 @@ class Trial:
                 "file": FILENAME,
                 "screen": valid.count("screen"),
                 "confirm": valid.count("confirm"),
+                "guard": valid.count("guard"),
                 "voided": sum(p.void is not None for p in self.pairs),
                 "failed": sum(sum(p.failures) for p in self.pairs),
                 "taken_over": self.taken_over,
