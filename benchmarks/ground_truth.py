@@ -74,7 +74,15 @@ def _confirmed(expected: float | None, how: str) -> bool:
     return expected is not None and expected >= WINNER and how.startswith("2 processes")
 
 
-def summary(workload: str, folder: Path, seconds: float) -> dict[str, Any]:
+def import_torch() -> float:
+    """Seconds that the import of torch takes a new process, with its files in the cache."""
+    code = "import time; begun = time.monotonic(); import torch; print(time.monotonic() - begun)"
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+    return float(done.stdout)
+
+
+def summary(workload: str, folder: Path, seconds: float, torch: float) -> dict[str, Any]:
     """What the sweep found, how long it took, and where it differs."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
     results = {r["job"]["id"]: r for r in found}
@@ -91,6 +99,8 @@ def summary(workload: str, folder: Path, seconds: float) -> dict[str, Any]:
         "toolchain": {k: v["version"] for k, v in found[0]["toolchain"].items() if isinstance(v, dict)},
         "workload": workload,
         "wall_seconds": round(seconds, 2),
+        "import_torch_seconds": round(torch, 2),
+        "wall_seconds_after_import_torch": round(seconds - torch, 2),
         "seconds_by_phase": {n: round(sum(r["phases"].get(n, 0.0) for r in found), 2) for n in names},
         "canary": environment.get("canary", {}).get("seconds"),
         "decisions": dict(Counter(r["decision"] or "undecided" for r in found)),
@@ -125,9 +135,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--override", action="append", default=[], help="passed on to boosterrun")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     for workload in options.workloads:
+        torch = import_torch()
         folder, seconds = sweep(workload, options.override)
-        report = summary(workload, folder, seconds)
+        report = summary(workload, folder, seconds, torch)
         target = options.out / f"h200_{workload.replace('/', '_')}"
         target.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
         shutil.copyfile(folder / "booster-pack-log.csv", target.with_suffix(".csv"))
