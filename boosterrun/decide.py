@@ -133,13 +133,19 @@ class Decider:
         makes the candidate KEPT, it is looked at in fresh ones too: does it lose?
         """
         screened = self.final and bool(self.screen) and len(self._fresh()) < self.protocol.min_pairs
-        wanted = screened and self.reason in GUARDED and 1 <= session <= self.protocol.confirm_sessions
-        return wanted and len(self.guard.get(session, ())) < self._guard_quota
+        wanted = screened and self.reason in GUARDED and session >= 1
+        begun = len(self.guard.get(session, ()))
+        return wanted and begun < self._guard_quota and self._guard_sessions < self.protocol.confirm_sessions
 
     @property
     def _guard_quota(self) -> int:
         protocol = self.protocol
         return max(protocol.min_pairs, math.ceil(protocol.confirm_min_pairs / protocol.confirm_sessions))
+
+    @property
+    def _guard_sessions(self) -> int:
+        """Process pairs that were guarded to the end; one that was cut short does not count."""
+        return sum(len(own) >= self._guard_quota for own in self.guard.values())
 
     def _guard(self, pair: Pair) -> None:
         if pair.void is not None:
@@ -151,11 +157,11 @@ class Decider:
             self._end("runtime_error", f"{candidate} launches of the candidate failed")
         else:
             self.guard.setdefault(pair.session, []).append(pair.log_ratio)
-            every = [len(x) >= self._guard_quota for x in self.guard.values()]
-            if len(every) >= self.protocol.confirm_sessions and all(every):
+            if self._guard_sessions >= self.protocol.confirm_sessions:
                 interval = self._interval()
                 if interval is not None and interval[1] < 0:
-                    self._end("regression", f"slower than the baseline, in {len(every)} fresh process pairs")
+                    where = f"in {len(self.guard)} fresh process pairs"
+                    self._end("regression", f"slower than the baseline, {where}")
 
     def _expect(self, pair: Pair) -> None:
         if pair.phase != self.phase or pair.session < self.session:

@@ -406,9 +406,11 @@ def test_a_guard_counts_whole_or_not_at_all_and_no_pair_of_it_twice():
     decider = guarded(-0.02, count=11)
     assert decider.reason == "no_gain"
     assert decider.decision().statistics["gain_from"] == "screen"
-    assert [decider.guards(session) for session in (0, 1, 2, 3, 4)] == [False, False, False, True, False]
+    # What was cut short in session 3 may be made up for in other processes.
+    assert [decider.guards(session) for session in (0, 1, 2, 3, 4)] == [False, False, False, True, True]
     assert guarded(-0.02, count=12, void=1).reason == "no_gain"
     whole = guarded(-0.02, count=12)
+    assert not any(whole.guards(session) for session in range(5))
     before = whole.decision()
     whole.add(Pair("guard", 3, "bc", (1.0,), (9.0,)))
     assert whole.decision() == before

@@ -124,12 +124,24 @@ class Engine:
             if last is not None and number > last:
                 break
             self._run_session(number, [t for t in due if t.session == number], self._log)
+        if last is None:
+            self._guard_to_the_end(self._log)
+
+    def _guard_to_the_end(self, log: PairLog) -> None:
+        """Look at the shapes that an interrupted run had not looked at in every session."""
+        for _ in range(self.protocol.confirm_sessions):
+            number = 1 + max((pair.session for t in self.trials for pair in t.pairs), default=0)
+            late = self._guarded(number)
+            if self._rejected() or not late or not any(t.reason() == KEPT for t in self.trials):
+                return
+            self._run_session(number, late, log)
 
     def _due(self) -> list[Trial]:
         """The shapes that want more pairs: none once a shape has rejected the candidate."""
-        if any(t.rejected and t.rejected.reason != "identical_code" for t in self.trials):
-            return []
-        return [t for t in self.trials if t.open]
+        return [] if self._rejected() else [t for t in self.trials if t.open]
+
+    def _rejected(self) -> bool:
+        return any(t.rejected and t.rejected.reason != "identical_code" for t in self.trials)
 
     def _guarded(self, session: int) -> list[Trial]:
         """The shapes that are looked at for a loss in a session that confirms another."""
@@ -140,7 +152,8 @@ class Engine:
     def _run_session(self, number: int, due: list[Trial], log: PairLog) -> None:
         """Measure the shapes that are due in two fresh processes; end at one that rejects the candidate."""
         with self._blame(due[0]), self._session(number, due) as session:
-            for trial in (*due, *self._guarded(number)):
+            guarded = [t for t in self._guarded(number) if all(t is not other for other in due)]
+            for trial in (*due, *guarded):
                 with self._blame(trial):
                     self._measure(session, trial, log)
                 if trial.rejected and trial.rejected.reason != "identical_code":

@@ -97,7 +97,10 @@ def _due(
     for line in lines:
         pair = Pair.from_entry(line)
         timed = all(line[key] == lines[0][key] for key in ("timer", "launches"))
-        wanted = pair.phase == decider.phase and pair.session >= decider.session and not decider.final
+        if pair.phase == "guard":
+            wanted = decider.guards(pair.session)
+        else:
+            wanted = pair.phase == decider.phase and pair.session >= decider.session and not decider.final
         if not (timed and wanted) or (not line.get("reused") and toss(coin) != pair.order):
             break
         decider.add(pair)
