@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from boosterrun import interrupt
+
 _THREADS = 4
 
 
@@ -18,7 +20,9 @@ class _Closer:
         self._pending: list[Future[None]] = []
 
     def later(self, what: Callable[[], object], *, last: bool) -> None:
-        with self._lock:
+        # A thread whose start is broken off by a signal is unknown to its pool: nobody would ever end it, and
+        # the end of the process would wait for it.
+        with interrupt.shielded(), self._lock:
             self._pending = [one for one in self._pending if not one.done()]
             before = tuple(self._pending) if last else ()
             self._pending.append(self._pool.submit(_do, what, before))

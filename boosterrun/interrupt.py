@@ -90,8 +90,12 @@ def handling() -> Iterator[None]:
 def shielded() -> Iterator[None]:
     """Let what is inside come to its end before a signal takes effect.
 
-    A signal that came meanwhile is raised at the end, instead of whatever error its effects have caused.
+    A signal that came meanwhile is raised at the end, instead of whatever error its effects have caused. Does
+    nothing in threads other than the first: signals are raised there alone.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     _state.depth += 1
     try:
         yield

@@ -158,3 +158,31 @@ say("whole")
     process.send_signal(signal.SIGHUP)
     stdout, stderr = process.communicate(timeout=20)
     assert (process.returncode, stdout) == (0, "whole\n"), stderr
+
+
+STARTING = """
+import os, signal, sys
+from boosterrun import closer, interrupt
+
+def kill_while_a_thread_starts(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "wait" and frame.f_back.f_code.co_name == "start":
+        sys.setprofile(None)
+        print("sent", flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+with interrupt.handling():
+    sys.setprofile(kill_while_a_thread_starts)
+    closer.later(lambda: None)
+"""
+
+
+def test_a_signal_while_a_thread_starts_does_not_leave_it_for_ever() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (143, "sent\n"), done.stderr
