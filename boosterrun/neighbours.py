@@ -71,10 +71,19 @@ def _belongs(pid: int, runs: set[int]) -> bool:
     return False
 
 
+def ours(pid: int) -> bool:
+    """Whether this very run has started a process, as far as can be seen; never raises."""
+    mark = process.child_environment({})[process.OWNER]
+    return f"{process.OWNER}={mark}".encode() in _variables(pid)
+
+
 def _has_owner(pid: int) -> bool:
     """Whether a process bears the mark of a run's children, where its environment may be read."""
+    return any(variable.startswith(f"{process.OWNER}=".encode()) for variable in _variables(pid))
+
+
+def _variables(pid: int) -> list[bytes]:
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return False
-    return any(variable.startswith(f"{process.OWNER}=".encode()) for variable in variables)
+        return []

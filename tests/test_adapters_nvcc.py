@@ -215,8 +215,7 @@ def test_a_sweep_keeps_its_baseline_running_and_builds_ahead(
         judgement = kept.judge(swept)
         assert judgement.shapes[0]["correctness"] == "passed"
         assert judgement.shapes[0]["application"]["applied"] == "proven"
-        assert measure_kept._kept is not None
-        running.append(measure_kept._kept.side)
+        running.append(measure_kept._kept[0].side)
     measure_kept.close()
     assert running[0] is running[1]
     assert kept.prepare(jobs[0])  # the one that was taken makes room
@@ -399,7 +398,13 @@ def test_the_references_agree_with_kernels_written_anew(
     workload.flags = nvcc_programs.emulated_flags(tmp_path)
     workload.shapes = {"tiny": shape}
     self_test = job(tmp_path / "job", workload, protocol={**SHORT, "min_gain": 0.9})
-    judgement = Nvcc().judge(self_test)
+    for left in (2, 1, 0):  # on a busy machine a program may differ from itself: here only its outputs matter
+        try:
+            judgement = Nvcc().judge(self_test)
+            break
+        except RunError as error:
+            if not left or "self-test failed" not in error.message:
+                raise
     assert judgement.shapes[0]["correctness"] == "passed"
     checks = judgement.shapes[0]["correctness_detail"]["checks"]
     assert all(0 < check["outputs"][0]["relative_error"] < 1e-5 for check in checks)

@@ -86,14 +86,14 @@ def test_a_fork_does_not_keep_its_parents_folders(tmp_path: Path) -> None:
         "import os, sys, time\nfrom pathlib import Path\nfrom boosterrun import leftovers\n"
         "path = leftovers.make('scratch-', Path(sys.argv[1]))\n"
         "pid = os.fork()\n"
-        "if pid == 0:\n    time.sleep(600)\n"
-        "print(pid, flush=True)\ntime.sleep(600)\n"
+        "os.write(1, b'%d\\n' % pid)\ntime.sleep(600)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, tmp_path], env=environment(), stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    child = int(process.stdout.readline())
+    # The child says that it is there, or it might not have let go yet when its parent is killed.
+    child = sum(int(process.stdout.readline()) for _ in range(2))
     try:
         process.kill()
         process.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from boosterrun import gpu
+from boosterrun import gpu, neighbours
 from boosterrun.measure.api import Hello
 
 
@@ -23,7 +23,15 @@ class Watch:
         if self._device is None:
             return None
         before, self._before = self._before, gpu.light(self._device)
-        return gpu.disturbance(before, self._before, self._pids)
+        return gpu.disturbance(before, self._before, [*self._pids, *_started_here(before, self._before)])
+
+
+def _started_here(before: gpu.Light | None, after: gpu.Light | None) -> list[int]:
+    """Sides of this very run that have come to the GPU meanwhile: they start beside pairs, on purpose."""
+    if before is None or after is None:
+        return []
+    new = set(after["pids"] or ()) - set(before["pids"] or ())
+    return [pid for pid in new if neighbours.ours(pid)]
 
 
 class Stages:
