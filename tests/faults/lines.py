@@ -15,6 +15,7 @@ from faults.harness import Outcome, Sweep
 RECORD = "BOOSTERRUN_TEST_FAULTS"
 """Folder for the lines; with it, the whole matrix is tested."""
 ALL = RECORD in os.environ
+whole_matrix = pytest.mark.skipif(not ALL, reason="only make test-faults runs the whole matrix")
 
 _wrong: list[dict[str, Any]] = []
 

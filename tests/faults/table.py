@@ -56,7 +56,7 @@ def render(lines: Lines) -> str:
     others = sum(bool(line["others"]) for line in lines)
     longest = max(line["seconds"] for line in lines)
     head = [f"| | {' | '.join(cells.PHASES.values())} |", f"|---|{'---|' * len(cells.PHASES)}"]
-    notes = [f"- {letter}: {reason};" for reason, letter in reasons.items()]
+    notes = [f"- {letter}: {reason}." for reason, letter in reasons.items()]
     summary = (
         f"{count} cells in {len(lines)} runs. Left behind: {orphans} processes; {leftovers} locks, scratch "
         f"folders or parts of files. Other jobs with another decision: {others}. The longest took "
