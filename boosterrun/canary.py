@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig
 
-from boosterrun import leftovers, packs, reading, redact
+from boosterrun import debug_pack, leftovers, packs, reading, redact
 from boosterrun.adapters import base
 from boosterrun.atomic import replacing
 from boosterrun.config import Config, typed
@@ -100,7 +100,8 @@ def key(config: Config, toolchain: base.Toolchain) -> str:
         for name, value in os.environ.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _VARIABLES)
     }
-    facts = [workload, compilers, variables, config.gpu.arch, config.pack.path, config.canary.required]
+    canary = [config.canary.required, config.canary.debug]
+    facts = [workload, compilers, variables, config.gpu.arch, config.pack.path, *canary]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -179,16 +180,21 @@ class _Trial:
         self.acf = self.usable[0]
 
     def checks(self) -> list[_Check]:
-        """Every check, side by side. The timed checks with the Debug Pack would follow here."""
+        """Every check, those that only build side by side; what is timed needs them to pass."""
         root = packs.materialise(self.pack.read(self.acf), self.acf.sha256).parent
         with leftovers.scratch("canary-", root) as place:  # compilers can read it, and no other sweep does
             try:
                 with ThreadPoolExecutor(max_workers=2) as pool:
                     poison = pool.submit(self._poison, place)
                     same_path = pool.submit(self._same_path, place / "same-path.acf")
-                    return [poison.result(), same_path.result()]
+                    built = [poison.result(), same_path.result()]
             except OSError as error:
                 raise RunError(f"cannot write to {place}: {error.strerror}", "Free some space") from error
+        if not (self.config.canary.debug and all(check.passed for check in built)):
+            return built
+        adapter = cast(base.Adapter, self.adapter)
+        bench = debug_pack.Bench(self.config, adapter, self.toolchain, self.adapter.remedies)
+        return [*built, *(_Check(*check) for check in bench.checks(self.folder / "debug"))]
 
     def _poison(self, place: Path) -> _Check:
         """A damaged ACF under its own name must stop the build."""

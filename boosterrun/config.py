@@ -129,9 +129,13 @@ class ProtocolConfig:
 
 @dataclass
 class CanaryConfig:
-    """Before a sweep: do ACFs reach the compiler? ``required`` false: a failure warns instead of stopping."""
+    """Before a sweep: do ACFs reach the compiler? ``required`` false: a failure warns instead of stopping.
+
+    ``debug``: with NVIDIA's Debug Pack at hand, also that its -O0 is slow and its -O3 changes nothing.
+    """
 
     required: bool = True
+    debug: bool = True
 
 
 @dataclass
