@@ -320,7 +320,7 @@ VERDICTS = [
     ("fail=wrong", "REJECTED:wrong_result"),
     ("fail=stale", "REJECTED:wrong_result"),
     ("fail=compile_error", "REJECTED:compile_error"),
-    ("fail=crash_run,after=8", "REJECTED:runtime_error"),
+    ("fail=crash_run,after=4", "REJECTED:runtime_error"),
 ]
 
 

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_omega_conf_dumper
 
-from boosterrun import redact
+from boosterrun import interrupt, redact
 from boosterrun.errors import RunError
 
 FOLDER = ".hydra"
@@ -31,9 +31,10 @@ def keep(task: DictConfig, folder: Path) -> None:
     hydra = OmegaConf.create({"hydra": HydraConfig.get()})
     files = {"config": task, "hydra": hydra, "overrides": hydra.hydra.overrides.task}
     try:
-        (folder / FOLDER).mkdir(exist_ok=True)
-        for name, config in files.items():
-            (folder / FOLDER / f"{name}.yaml").write_bytes(as_yaml(config))
+        with interrupt.shielded():  # a signal in the middle of a file would leave it open
+            (folder / FOLDER).mkdir(exist_ok=True)
+            for name, config in files.items():
+                (folder / FOLDER / f"{name}.yaml").write_bytes(as_yaml(config))
     except OSError as error:
         raise RunError(
             f"cannot write to {folder}: {error.strerror}", "Free some space or choose another hydra.sweep.dir"
