@@ -2,9 +2,9 @@
 """Error rates, power and cost of the shipped decision under simulated noise.
 
 Each noise model drives sweeps of 30 candidates: once all of them null, once a realistic mix. The vectorised
-path here does what ``boosterrun.decide.decide`` does, for many candidates at a time; a random sample of
-candidates is replayed through ``decide`` itself, and any difference in verdict, number of pairs or gain ends
-the run with an error.
+path here does what ``boosterrun.decision.decide.decide`` does, for many candidates at a time; a random sample
+of candidates is replayed through ``decide`` itself, and any difference in verdict, number of pairs or gain
+ends the run with an error.
 
     python benchmarks/decision_rates.py --sweeps 1000 --json benchmarks/results/decision_rates.json
 """
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from boosterrun.budget import confirm_quota, hopeful_gain
-from boosterrun.decide import TAIL_ALPHA, Pair, Protocol, decide
-from boosterrun.evidence import CLIP_SCALES, STAKES, noise_scale, sign_p
-from boosterrun.interval import prediction_interval, t_quantile
-from boosterrun.tail import SLOW_LAUNCH
+from boosterrun.decision.budget import confirm_quota, hopeful_gain
+from boosterrun.decision.decide import TAIL_ALPHA, Pair, Protocol, decide
+from boosterrun.decision.evidence import CLIP_SCALES, STAKES, noise_scale, sign_p
+from boosterrun.decision.interval import prediction_interval, t_quantile
+from boosterrun.decision.tail import SLOW_LAUNCH
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int_]

@@ -31,7 +31,8 @@ ROOT = Path(__file__).parent.parent
 CHILD = """
 import json, os, sys, time
 from pathlib import Path
-from boosterrun import app, cli
+from boosterrun import cli
+from boosterrun.sweeps import app
 log = open(os.environ["BENCH_LOG"], "a", buffering=1)
 limit = int(os.environ["BENCH_JOBS"])
 seen = 0
@@ -52,7 +53,7 @@ sys.exit(cli.main(sys.argv[1:]))
 STOCK = """
 from hydra.core.plugins import Plugins
 Plugins.instance()
-from boosterrun import sweep
+from boosterrun.sweeps import sweep
 sweep.TARGET = sweep.SweeperConfig._target_ = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 sweep.register = lambda: sweep.ConfigStore.instance().store(
     group="hydra/sweeper", name="boosterrun", node=sweep.SweeperConfig(_target_=sweep.TARGET), provider="b")

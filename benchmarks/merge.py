@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from boosterrun import record
-from boosterrun.collect import collect
+from boosterrun.results import record
+from boosterrun.results.collect import collect
 
 OUTPUT = Path(__file__).parent / "results" / "merge.json"
 METRICS = ("spill_bytes", "registers", "stack_bytes", "sass_instructions", "code_bytes", "shared_bytes")

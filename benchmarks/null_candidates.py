@@ -75,7 +75,7 @@ def _counts(shape: dict[str, Any]) -> dict[str, int]:
 
 def spread(pairs: list[dict[str, Any]]) -> dict[str, float] | None:
     """1.4826 * MAD of the log-ratios of screens about their job's median, and that of the jobs' medians."""
-    from boosterrun.pairs import Pair  # noqa: PLC0415 - not needed for --help
+    from boosterrun.decision.pairs import Pair  # noqa: PLC0415 - not needed for --help
 
     ratios: dict[str, list[float]] = {}
     for pair in pairs:

@@ -26,10 +26,10 @@ from pathlib import Path
 from statistics import fmean, linear_regression
 from typing import Any
 
-from boosterrun import record
 from boosterrun.config import SHIPPED
-from boosterrun.csvlog import FILENAME as LOG
 from boosterrun.packs import open_pack
+from boosterrun.results import record
+from boosterrun.results.csvlog import FILENAME as LOG
 
 ROOT = Path(__file__).parent.parent
 CLI = "import sys; from boosterrun.cli import main; sys.exit(main())"

@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from boosterrun import cards, gpu
+from boosterrun.gpus import cards, gpu
 
 HERE = Path(__file__).resolve().parent
 MAIN = "from boosterrun.cli import main; raise SystemExit(main())"

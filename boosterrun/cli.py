@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from boosterrun import redact
 from boosterrun.errors import BoosterrunError, UsageError
+from boosterrun.system import redact
+from boosterrun.system.visible import one_line
 from boosterrun.verbs.parser import Parser
-from boosterrun.visible import one_line
 
 INTERRUPTED = 130
 
@@ -62,7 +62,7 @@ def _collect(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
 
-    from boosterrun.collect import collect  # noqa: PLC0415
+    from boosterrun.results.collect import collect  # noqa: PLC0415
 
     merged = collect(options.dirs, options.out)
     sys.stdout.write(f"log: {merged.csv} ({merged.rows} rows)\n")
@@ -102,7 +102,7 @@ def _report(argv: Sequence[str]) -> int:
 
 
 def _compare(argv: Sequence[str]) -> int:
-    from boosterrun import compare  # noqa: PLC0415
+    from boosterrun.report import compare  # noqa: PLC0415
 
     return compare.run(argv)
 

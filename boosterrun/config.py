@@ -69,7 +69,7 @@ class GpuConfig:
     """The card. ``arch`` null: that of this machine's GPU, else what the source names.
 
     ``devices``: the GPUs that jobs may use, each job one of them: ``auto`` or a list of indices and UUIDs
-    (:mod:`boosterrun.devices`). ``wait``: seconds to wait for others who use the job's GPU.
+    (:mod:`boosterrun.gpus.devices`). ``wait``: seconds to wait for others who use the job's GPU.
     """
 
     name: str = "auto"

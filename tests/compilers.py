@@ -8,7 +8,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from boosterrun import packs, toolchain
+from boosterrun import packs
+from boosterrun.compilers import toolchain
 from boosterrun.config import SHIPPED
 
 KERNELS = SHIPPED / "kernels"

@@ -19,13 +19,17 @@ from typing import Any
 import made_results
 import made_sweeps
 
-from boosterrun import canary, cells, collect, csvlog, nvbench, record, redact, redecide, score, visible
+from boosterrun.compilers import nvbench
 from boosterrun.config import ScoreConfig
 from boosterrun.errors import BoosterrunError
 from boosterrun.hydra_ext import remembered
 from boosterrun.measure import protocol, takeover
 from boosterrun.packs import candidates, catalog, manifest, names, reader
+from boosterrun.programs import score
 from boosterrun.report import model, page, text, traces
+from boosterrun.results import cells, collect, csvlog, record, redecide
+from boosterrun.sweeps import canary
+from boosterrun.system import redact, visible
 
 SEEDS = Path(__file__).parent / "data" / "fuzz"
 Target = Callable[[bytes, Path], None]

@@ -15,7 +15,7 @@ from command import run, start
 from pages import PAGES, sections
 from test_faults import SWEEP, decided, decisions, gone, place
 
-from boosterrun import record
+from boosterrun.results import record
 
 # One job of some minutes, whose launches take their time: whatever stops it stops it in a pair.
 SLOW = """\

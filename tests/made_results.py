@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boosterrun import record
+from boosterrun.results import record
 
 SHA = "0123456789abcdef" * 4
 

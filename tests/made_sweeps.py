@@ -13,9 +13,9 @@ from typing import Any
 
 import made_results as made
 
-from boosterrun import record
-from boosterrun.decide import Decider, Protocol
-from boosterrun.pairs import Pair
+from boosterrun.decision.decide import Decider, Protocol
+from boosterrun.decision.pairs import Pair
+from boosterrun.results import record
 
 PROTOCOL = Protocol()
 NOISE = 0.004

@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from boosterrun import packs, toolchain
+from boosterrun import packs
 from boosterrun.adapters.base import Job, Toolchain
+from boosterrun.compilers import toolchain
+from boosterrun.compilers.nvcc_options import INCLUDE
 from boosterrun.config import Config, NvccWorkload, ProtocolConfig, TimeoutsConfig
-from boosterrun.nvcc_options import INCLUDE
 from boosterrun.packs import Acf
 
 DATA = Path(__file__).parent / "data"

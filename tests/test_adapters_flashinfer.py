@@ -17,12 +17,12 @@ from omegaconf import OmegaConf
 from boosterrun import hooks, packs
 from boosterrun.adapters import base
 from boosterrun.adapters.flashinfer import FLAGS, _arch_list
+from boosterrun.compilers.toolchain import Compiler, find_nvcc
 from boosterrun.config import SHIPPED, Config, FlashinferWorkload
 from boosterrun.errors import RunError, ToolchainError, UsageError
 from boosterrun.measure import kept
 from boosterrun.measure.api import Built
 from boosterrun.measure.trial import Rejected
-from boosterrun.toolchain import Compiler, find_nvcc
 
 ADAPTER: Any = base.load("flashinfer")
 CONF = Path(__file__).parents[1] / "conf" / "workload"

@@ -13,14 +13,16 @@ from compilers import controls, pack
 from nvcc_programs import both_stages, job, script
 from omegaconf import OmegaConf
 
-from boosterrun import canary, gpu, nvcc_options
 from boosterrun.adapters import base
 from boosterrun.adapters.nvcc import Nvcc
+from boosterrun.compilers import nvcc_options
 from boosterrun.config import SHIPPED, Config, NvccMode, NvccWorkload, ScoreConfig, register
 from boosterrun.errors import RunError, UsageError
+from boosterrun.gpus import gpu
 from boosterrun.measure import ahead
 from boosterrun.measure import kept as measure_kept
 from boosterrun.measure.engine import BaselineFailed
+from boosterrun.sweeps import canary
 
 CONF = Path(__file__).parent.parent / "conf" / "workload"
 SHORT = {

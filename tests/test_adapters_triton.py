@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from triton_jobs import CASE, config, job, judge
 
-from boosterrun import cubin, packs
+from boosterrun import packs
 from boosterrun.adapters import base
-from boosterrun.canary import damaged
+from boosterrun.compilers import cubin
 from boosterrun.config import SHIPPED
 from boosterrun.errors import RunError, ToolchainError, UsageError
 from boosterrun.measure.engine import BaselineFailed
+from boosterrun.sweeps.canary import damaged
 
 TRITON = Path(metadata.distribution("triton").locate_file("triton"))  # type: ignore[arg-type]
 BUNDLED = TRITON / "backends" / "nvidia" / "bin" / "ptxas"

@@ -10,12 +10,12 @@ import drivers
 import pytest
 from command import environment
 
-from boosterrun import alive
+from boosterrun.gpus import alive
 from boosterrun.measure.api import SideFailed
 
 ASK = """
 import json, sys
-from boosterrun import alive
+from boosterrun.gpus import alive
 try:
     alive.require(json.loads(sys.argv[1]), float(sys.argv[2]))
     print("alive")

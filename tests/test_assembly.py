@@ -9,7 +9,7 @@ import pytest
 from compilers import KERNELS, controls, ptxas
 from omegaconf import OmegaConf
 
-from boosterrun import assembly
+from boosterrun.compilers import assembly
 from boosterrun.config import PtxasWorkload
 from boosterrun.errors import RunError, UsageError
 

@@ -19,7 +19,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 BINDER = """
 import json, os, sys
 from pathlib import Path
-from boosterrun import binding
+from boosterrun.gpus import binding
 from boosterrun.config import CommandWorkload, Config, GpuConfig
 from boosterrun.errors import RunError
 gpus = GpuConfig(devices=json.loads(sys.argv[2]))

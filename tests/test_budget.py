@@ -3,8 +3,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun.budget import confirm_quota, hopeful_gain, smallest_detectable_gain
-from boosterrun.pairs import Protocol
+from boosterrun.decision.budget import confirm_quota, hopeful_gain, smallest_detectable_gain
+from boosterrun.decision.pairs import Protocol
 
 
 def test_what_can_be_detected_depends_on_noise_budget_and_family():

@@ -15,10 +15,10 @@ from compilers import KERNELS, controls, pack, ptxas, script
 from omegaconf import DictConfig, OmegaConf
 from triton_jobs import CASE, config
 
-from boosterrun import canary
 from boosterrun.adapters import base
 from boosterrun.config import CanaryConfig, Config, PtxasWorkload, PythonWorkload, Stage, ToolchainConfig
 from boosterrun.errors import CanaryError, RunError
+from boosterrun.sweeps import canary
 
 
 def composed(chosen: Config) -> DictConfig:

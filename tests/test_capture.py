@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun.capture import CappedFile, Capture, Drain
+from boosterrun.system.capture import CappedFile, Capture, Drain
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(2, 60))

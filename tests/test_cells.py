@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pandas._libs.parsers import STR_NA_VALUES
 
-from boosterrun.cells import TEXT_LIMIT, cell, clean, guard, unguard
+from boosterrun.results.cells import TEXT_LIMIT, cell, clean, guard, unguard
 
 # Made of what matters here far more often than arbitrary text is.
 TRICKY = st.text(

@@ -155,7 +155,8 @@ def test_an_odd_name_is_answered_with_its_id(here: Path, capsys: pytest.CaptureF
 
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    broken = "from boosterrun import app, cli\napp.preflight = lambda cfg: 1 / 0\ncli.main([])\n"
+    imports = "from boosterrun import cli\nfrom boosterrun.sweeps import app\n"
+    broken = imports + "app.preflight = lambda cfg: 1 / 0\ncli.main([])\n"
     done = subprocess.run(
         [sys.executable, "-c", broken],
         cwd=tmp_path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from boosterrun import closer
+from boosterrun.system import closer
 
 
 def test_what_is_put_off_is_done_beside_the_caller() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from made_results import result, self_test, shape, undecided
 
-from boosterrun import csvlog, record
-from boosterrun.collect import REJECTS_FILENAME, collect
 from boosterrun.errors import RunError, UsageError
+from boosterrun.results import csvlog, record
+from boosterrun.results.collect import REJECTS_FILENAME, collect
 
 
 def job(folder: Path, made: dict[str, Any] | bytes | None = None) -> Path:
@@ -212,7 +212,7 @@ def test_a_target_that_cannot_be_made_or_written(tmp_path: Path) -> None:
 
 COLLECT = """
 import pathlib, resource, sys
-from boosterrun.collect import REJECTS_FILENAME, collect
+from boosterrun.results.collect import REJECTS_FILENAME, collect
 if sys.argv[2] != "-":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 merged = collect([pathlib.Path(sys.argv[1])])
@@ -276,7 +276,7 @@ def test_a_folder_that_is_locked_for_long_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job(tmp_path / "a")
-    monkeypatch.setattr("boosterrun.collect._PATIENCE", 0.2)
+    monkeypatch.setattr("boosterrun.results.collect._PATIENCE", 0.2)
     holder = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(holder, fcntl.LOCK_EX)

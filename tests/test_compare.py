@@ -8,7 +8,7 @@ import made_sweeps
 import pytest
 
 from boosterrun import cli
-from boosterrun.compare import compare, markdown
+from boosterrun.report.compare import compare, markdown
 
 
 def timed(number: int, gain: float, reason: str = "KEPT", half: float = 0.01, **gpu: Any) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from compilers import KERNELS, controls, ptxas, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosterrun import compilation, process, toolchain
+from boosterrun.compilers import compilation, toolchain
+from boosterrun.system import process
 
 SOFTMAX = KERNELS / "softmax.ptx"
 

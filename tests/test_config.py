@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from boosterrun.config import SHIPPED, Config, ProtocolConfig, register, typed
+from boosterrun.decision.pairs import Protocol
 from boosterrun.errors import UsageError
-from boosterrun.pairs import Protocol
 
 CONF = Path(__file__).parents[1] / "conf"
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_results import SHA, result, self_test, shape, timed, undecided
 
-from boosterrun import csvlog, record
-from boosterrun.cells import clean
-from boosterrun.columns import COLUMNS
 from boosterrun.errors import UsageError
+from boosterrun.results import csvlog, record
+from boosterrun.results.cells import clean
+from boosterrun.results.columns import COLUMNS
 
 DOCS = Path(__file__).parent.parent / "docs" / "columns.md"
 

@@ -11,7 +11,7 @@ from compilers import KERNELS, assemble, controls, ptxas, two_kernels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boosterrun import cubin
+from boosterrun.compilers import cubin
 from boosterrun.errors import RunError
 
 

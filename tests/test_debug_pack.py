@@ -12,9 +12,9 @@ from compilers import controls
 from omegaconf import OmegaConf
 from triton_jobs import CASE, config
 
-from boosterrun import canary, debug_pack
 from boosterrun.config import Config, Stage
 from boosterrun.errors import CanaryError
+from boosterrun.sweeps import canary, debug_pack
 
 SLOW_CASE = f"""
 import importlib.util, os, random

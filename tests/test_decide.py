@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosterrun.decide import Decider, Pair, Protocol, decide
+from boosterrun.decision.decide import Decider, Pair, Protocol, decide
 from boosterrun.errors import UsageError
 
 H200 = json.loads((Path(__file__).parent / "data" / "h200_pairs.json").read_text())["runs"]

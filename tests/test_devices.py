@@ -20,7 +20,7 @@ SPLIT = (
 )
 SCRIPT = """
 import json, sys
-from boosterrun import devices
+from boosterrun.gpus import devices
 from boosterrun.errors import UsageError
 try:
     wanted, env = json.loads(sys.argv[1])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boosterrun.digest import sha256_if_there, sha256_of
+from boosterrun.system.digest import sha256_if_there, sha256_of
 
 
 def test_the_digest_of_a_file_and_of_none(tmp_path: Path) -> None:

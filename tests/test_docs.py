@@ -70,7 +70,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
 Plugins.instance()
-from boosterrun import config, sweep
+from boosterrun import config
+from boosterrun.sweeps import sweep
 from boosterrun.config import typed
 from boosterrun.hydra_ext import arguments, plan, search
 search.register_sources(); sweep.register(); setup_globals()

@@ -9,14 +9,14 @@ from typing import Any
 
 from compilers import controls
 
-from boosterrun import proof
 from boosterrun.adapters import base
 from boosterrun.adapters.base import Toolchain
-from boosterrun.canary import damaged
+from boosterrun.compilers import proof
+from boosterrun.compilers.probe import Remedies
+from boosterrun.compilers.toolchain import find_nvcc, require_controls
 from boosterrun.config import Config, PythonWorkload
 from boosterrun.measure.resident import ResidentAdapter
-from boosterrun.probe import Remedies
-from boosterrun.toolchain import find_nvcc, require_controls
+from boosterrun.sweeps.canary import damaged
 
 PAGE = Path(__file__).parents[1] / "docs" / "adapters.md"
 CASE = """

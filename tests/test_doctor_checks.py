@@ -15,7 +15,8 @@ from doctors import compiler, distribution, doctor, setup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import packs, toolchain
+from boosterrun import packs
+from boosterrun.compilers import toolchain
 from boosterrun.config import SHIPPED
 from boosterrun.doctor import compilers, controls, examine, frameworks, limits, storage, variables
 from boosterrun.doctor.finding import Finding, Status

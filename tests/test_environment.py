@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from boosterrun import environment, redact
+from boosterrun.results import environment
+from boosterrun.system import redact
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
 

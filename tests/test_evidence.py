@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosterrun.evidence import (
+from boosterrun.decision.evidence import (
     Wealth,
     bet,
     from_log,

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from command import SAMPLE, environment, executable, results, run, start
 
-from boosterrun import packs, record
+from boosterrun import packs
+from boosterrun.results import record
 
 KILLS = int(os.environ.get("BOOSTERRUN_TEST_KILLS", "12"))
 PARTS = max(1, KILLS // 10)  # they run side by side

@@ -34,7 +34,7 @@ from faults.harness import (
 )
 from faults.lines import ALL, note, settle, whole_matrix
 
-from boosterrun import record
+from boosterrun.results import record
 
 BAD = OTHERS[0]
 JOBS = [WINNER, BAD, LOSER]

@@ -11,13 +11,13 @@ import pytest
 from compilers import controls
 
 from boosterrun.adapters import base
-from boosterrun.canary import damaged
+from boosterrun.compilers.toolchain import find_nvcc
 from boosterrun.config import SHIPPED, AcfConfig, Config, FlashinferWorkload, PackConfig, ProtocolConfig
 from boosterrun.errors import UsageError
 from boosterrun.measure import blame
 from boosterrun.measure.api import Built, SideFailed
 from boosterrun.measure.trial import Application
-from boosterrun.toolchain import find_nvcc
+from boosterrun.sweeps.canary import damaged
 
 pytest.importorskip("flashinfer")
 pytestmark = pytest.mark.timeout(900)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from compilers import controls, ptxas
 
-from boosterrun import cubin
 from boosterrun.adapters import base
-from boosterrun.canary import damaged
+from boosterrun.compilers import cubin
 from boosterrun.config import SHIPPED, AcfConfig, Config, HelionWorkload, PackConfig, ProtocolConfig
 from boosterrun.measure.engine import BaselineFailed
+from boosterrun.sweeps.canary import damaged
 
 pytest.importorskip("helion")
 pytestmark = pytest.mark.timeout(900)

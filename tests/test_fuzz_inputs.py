@@ -80,12 +80,16 @@ def notes(path: Path, folder: str) -> Path:
 @pytest.mark.parametrize("kind", kinds(Path()))
 def test_what_is_no_file_is_never_waited_for(tmp_path: Path, kind: str) -> None:
     """In the place of each file that a folder of results, a program or a command line may hold."""
-    from boosterrun import canary, csvlog, estimate, nvbench, record, redecide, resume, score, wedged
+    from boosterrun.compilers import nvbench
     from boosterrun.errors import BoosterrunError
+    from boosterrun.gpus import wedged
     from boosterrun.hydra_ext import remembered
     from boosterrun.measure import takeover
     from boosterrun.packs import candidates, reader
+    from boosterrun.programs import score
     from boosterrun.report import traces
+    from boosterrun.results import csvlog, record, redecide
+    from boosterrun.sweeps import canary, estimate, resume
 
     make = kinds(tmp_path)[kind]
     calls: dict[str, Callable[[Path], object]] = {

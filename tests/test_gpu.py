@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from boosterrun import gpu
+from boosterrun.gpus import gpu
 
 # A driver with one device. The file named by FAKE_NVML says, one "name value" a line, what differs from an
 # idle card; "fail:CALL 1" makes a call unsupported.
@@ -99,7 +99,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *h, u32 *n, struct proc *p) {
 
 SCRIPT = """
 import json, sys, pathlib
-from boosterrun import gpu
+from boosterrun.gpus import gpu
 from boosterrun.measure.watch import Stages
 settings = pathlib.Path(sys.argv[1])
 out = []

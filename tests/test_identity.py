@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun.identity import differences, identify
-from boosterrun.ingredients import Ingredients
+from boosterrun.results.identity import differences, identify
+from boosterrun.sweeps.ingredients import Ingredients
 
 CONFIG: dict[str, Any] = {
     "acf": {"id": "a", "filename": "a.acf", "sha256": "1" * 64},

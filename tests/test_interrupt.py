@@ -13,7 +13,7 @@ from command import environment
 
 HEAD = """
 import signal, sys, time
-from boosterrun import interrupt, process
+from boosterrun.system import interrupt, process
 def say(word):
     print(word, flush=True)
 """
@@ -162,7 +162,7 @@ say("whole")
 
 STARTING = """
 import os, signal, sys
-from boosterrun import closer, interrupt
+from boosterrun.system import closer, interrupt
 
 def kill_while_a_thread_starts(frame, event, _):
     if event == "call" and frame.f_code.co_name == "wait" and frame.f_back.f_code.co_name == "start":

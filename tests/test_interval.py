@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosterrun.interval import hodges_lehmann, prediction_interval, t_quantile
+from boosterrun.decision.interval import hodges_lehmann, prediction_interval, t_quantile
 
 values = st.lists(st.floats(-1, 1), min_size=1, max_size=12)
 

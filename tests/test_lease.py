@@ -15,13 +15,13 @@ import drivers
 import pytest
 from command import environment
 
-from boosterrun import locks
-from boosterrun.lease import GpuBusy, held
+from boosterrun.gpus.lease import GpuBusy, held
+from boosterrun.system import locks
 
 DEVICE = {"uuid": "GPU-ab12", "index": 0, "name": "NVIDIA H200"}
 HOLDER = """
 import sys, time
-from boosterrun.lease import held
+from boosterrun.gpus.lease import held
 with held({"uuid": sys.argv[1]}):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -131,7 +131,7 @@ def test_odd_names_stay_in_the_folder(folder: Path, tmp_path: Path) -> None:
 
 BUSY = """
 import sys
-from boosterrun.lease import GpuBusy, held
+from boosterrun.gpus.lease import GpuBusy, held
 try:
     with held({"uuid": sys.argv[1], "name": "NVIDIA H200"}, wait=float(sys.argv[2])):
         print("held")
@@ -142,7 +142,7 @@ except GpuBusy as busy:
 PROGRAM = "import ctypes, time; ctypes.CDLL('libcuda.so.1'); print('up', flush=True); time.sleep(600)"
 RUN = """
 import sys
-from boosterrun import process
+from boosterrun.system import process
 child = process.spawn([sys.executable, "-c", sys.argv[1]])
 print(child.popen.stdout.readline().decode().strip(), child.pid, flush=True)
 sys.stdin.read()

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from command import environment, loose_pack, run, start
 
-from boosterrun import leftovers
+from boosterrun.system import leftovers
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from boosterrun import leftovers
+from boosterrun.system import leftovers
 path = leftovers.make("scratch-", Path(sys.argv[1]))
 (path / "file").write_text("x")
 print(path, flush=True)
@@ -83,7 +83,7 @@ def test_another_users_folder_stays(tmp_path: Path) -> None:
 
 def test_a_fork_does_not_keep_its_parents_folders(tmp_path: Path) -> None:
     script = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom boosterrun import leftovers\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom boosterrun.system import leftovers\n"
         "path = leftovers.make('scratch-', Path(sys.argv[1]))\n"
         "pid = os.fork()\n"
         "os.write(1, b'%d\\n' % pid)\ntime.sleep(600)\n"

@@ -18,12 +18,13 @@ import pytest
 from command import QUICK, environment, executable, run
 from made_results import result, shape, timed
 
-from boosterrun import progress, summary
-from boosterrun.decide import decide
-from boosterrun.live import LiveView
-from boosterrun.pairs import Pair, Protocol
-from boosterrun.progress import Level
-from boosterrun.resume import Earlier
+from boosterrun.decision.decide import decide
+from boosterrun.decision.pairs import Pair, Protocol
+from boosterrun.measure import progress
+from boosterrun.measure.progress import Level
+from boosterrun.sweeps import summary
+from boosterrun.sweeps.live import LiveView
+from boosterrun.sweeps.resume import Earlier
 
 SIMULATED = ["-m", "acf=glob([01*,02*,03*])", "experiment=simulated", "hydra.sweep.dir=out"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from boosterrun import closer
 from boosterrun.adapters import base
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import (
@@ -30,6 +29,7 @@ from boosterrun.measure.api import SideFailed, SideSpec
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.side import WorkerSide
 from boosterrun.packs import Acf
+from boosterrun.system import closer
 
 PATIENT = SimpleNamespace(start=60.0, build=60.0, check=60.0, sample=60.0, grace=0.3)
 TIMEOUTS = TimeoutsConfig(start=60.0, build=60.0, check=60.0, sample=60.0, grace=0.3)

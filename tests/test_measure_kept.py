@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from boosterrun import closer
 from boosterrun.adapters import base
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import (
@@ -27,6 +26,7 @@ from boosterrun.config import (
 from boosterrun.measure import kept, warm
 from boosterrun.measure.engine import BaselineFailed
 from boosterrun.packs import Acf
+from boosterrun.system import closer
 
 TIMEOUTS = TimeoutsConfig(start=60.0, build=60.0, check=60.0, sample=60.0, grace=0.3)
 

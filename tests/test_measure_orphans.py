@@ -21,7 +21,7 @@ RUNNER = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from boosterrun import process
+from boosterrun.system import process
 from boosterrun.measure.api import SideSpec
 from boosterrun.measure.side import WorkerSide
 

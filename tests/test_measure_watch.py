@@ -12,7 +12,7 @@ from command import environment
 PROGRAM = """
 import subprocess, sys, time
 from pathlib import Path
-from boosterrun import process
+from boosterrun.system import process
 from boosterrun.measure.api import Hello
 from boosterrun.measure.watch import Watch
 

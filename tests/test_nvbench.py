@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import nvbench
-from boosterrun.score import ScoreError
+from boosterrun.compilers import nvbench
+from boosterrun.programs.score import ScoreError
 
 COLD = "nv/json/bin:nv/cold/sample_times"
 

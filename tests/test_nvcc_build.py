@@ -15,13 +15,15 @@ import pytest
 from compilers import KERNELS, controls
 from nvcc_programs import both_stages, script
 
-from boosterrun import canary, nvcc_build, nvcc_options, packs
+from boosterrun import packs
+from boosterrun.compilers import nvcc_build, nvcc_options
+from boosterrun.compilers.cubin import applied_controls
+from boosterrun.compilers.nvcc_build import Baselines, Early, Program
+from boosterrun.compilers.toolchain import Compiler
 from boosterrun.config import NvccMode, NvccWorkload
-from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
-from boosterrun.nvcc_build import Baselines, Early, Program
 from boosterrun.packs import Acf
-from boosterrun.toolchain import Compiler
+from boosterrun.sweeps import canary
 
 Build = Callable[..., Program]
 

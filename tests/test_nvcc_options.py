@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import nvcc_options
+from boosterrun.compilers import nvcc_options
 from boosterrun.config import NvccMode, NvccWorkload
 from boosterrun.errors import UsageError
 
@@ -113,9 +113,9 @@ def test_only_machine_code_for_one_gpu_is_made(tmp_path: Path, arch: str) -> Non
 def test_the_target_is_this_machines_gpu(
     monkeypatch: pytest.MonkeyPatch, capability: str | None, arch: str
 ) -> None:
-    monkeypatch.setattr("boosterrun.gpu.visible_device", lambda env: {"compute_capability": capability})
+    monkeypatch.setattr("boosterrun.gpus.gpu.visible_device", lambda env: {"compute_capability": capability})
     assert nvcc_options.detected_arch({}) == arch
-    monkeypatch.setattr("boosterrun.gpu.visible_device", lambda env: None)
+    monkeypatch.setattr("boosterrun.gpus.gpu.visible_device", lambda env: None)
     assert nvcc_options.detected_arch({}) == "sm_90a"
 
 

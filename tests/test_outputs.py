@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun.outputs import difference
+from boosterrun.programs.outputs import difference
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from boosterrun.csvlog import read_log
+from boosterrun.results.csvlog import read_log
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,13 +18,13 @@ import releases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosterrun import collect, record
 from boosterrun.errors import BoosterrunError, PackError, UsageError
 from boosterrun.packs import open_pack
 from boosterrun.packs.candidates import gather
 from boosterrun.packs.gathered import Gathered
 from boosterrun.packs.make import NOTICE, Label, write
 from boosterrun.packs.verify import verify
+from boosterrun.results import collect, record
 
 PACK = open_pack(releases.SAMPLE)
 ACFS = [PACK.read(acf) for acf in PACK.acfs]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boosterrun.decision.pairs import Pair, Protocol
 from boosterrun.errors import UsageError
-from boosterrun.pairs import Pair, Protocol
 
 
 @pytest.mark.parametrize("bad", [None, math.nan, math.inf, -math.inf, 0.0, -1.0, 1e308, 5e-324])

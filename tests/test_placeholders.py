@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boosterrun.errors import UsageError
-from boosterrun.placeholders import Values
+from boosterrun.programs.placeholders import Values
 
 
 def values(acf: str = "/c/abc.acf", **params: Any) -> Values:

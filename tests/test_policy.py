@@ -1,7 +1,7 @@
 import pytest
 
+from boosterrun.decision.policy import policy
 from boosterrun.errors import UsageError
-from boosterrun.policy import policy
 
 
 @pytest.mark.parametrize(

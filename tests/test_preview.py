@@ -8,8 +8,9 @@ import pytest
 from command import QUICK, SAMPLE, run
 from made_results import result
 
-from boosterrun import packs, record
-from boosterrun.estimate import duration, estimate
+from boosterrun import packs
+from boosterrun.results import record
+from boosterrun.sweeps.estimate import duration, estimate
 
 IDS = [acf.id for acf in packs.open_pack(SAMPLE).acfs]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from boosterrun import guardian, process
 from boosterrun.errors import RunError
-from boosterrun.process import Completed, run
+from boosterrun.system import guardian, process
+from boosterrun.system.process import Completed, run
 
 SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -206,7 +206,10 @@ def test_no_descriptors_leak() -> None:
 def runner(tmp_path: Path, script: str, mark: str) -> subprocess.Popen[str]:
     """Start a program that uses boosterrun, whose children (not itself) carry ``mark``."""
     file = tmp_path / f"runner-{uuid.uuid4().hex}.py"
-    head = f"import os, sys, time\nfrom boosterrun import process\nMARKED = {{**os.environ, {mark!r}: '1'}}\n"
+    head = (
+        "import os, sys, time\nfrom boosterrun.system import process\n"
+        + f"MARKED = {{**os.environ, {mark!r}: '1'}}\n"
+    )
     file.write_text(head + textwrap.dedent(script))
     return subprocess.Popen([sys.executable, file], stdout=subprocess.PIPE, text=True)
 

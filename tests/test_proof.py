@@ -11,11 +11,11 @@ from compilers import KERNELS, assemble, controls, ptxas, two_kernels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boosterrun import cubin, fatbin, toolchain
+from boosterrun.compilers import cubin, fatbin, toolchain
+from boosterrun.compilers.probe import Remedies
+from boosterrun.compilers.proof import Code, prove, read
 from boosterrun.errors import RunError, ToolchainError
 from boosterrun.measure.api import Built
-from boosterrun.probe import Remedies
-from boosterrun.proof import Code, prove, read
 
 REMEDIES = Remedies(options="OPTIONS_VAR", replaced="options=", compiler="PTXAS_VAR", cache="CACHE_VAR")
 EMPTY = ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry nothing() { ret; }\n"

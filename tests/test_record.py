@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from made_results import SHA, result, self_test, shape, timed, undecided
 
-from boosterrun import fastschema, record
 from boosterrun.errors import RunError
+from boosterrun.results import fastschema, record
 
 VALID = {
     "static": result(),
@@ -273,7 +273,8 @@ def test_a_folder_that_is_not_there_is_an_error_that_names_the_file(tmp_path: Pa
 def test_a_full_disk_leaves_the_old_result(tmp_path: Path) -> None:
     record.write(result(), tmp_path)
     program = (
-        "import resource, sys, pathlib; from boosterrun import record; from made_results import result\n"
+        "import resource, sys, pathlib\n"
+        "from boosterrun.results import record\nfrom made_results import result\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "record.write(result(message='new'), pathlib.Path(sys.argv[1]))\n"
     )
@@ -285,7 +286,7 @@ def test_a_full_disk_leaves_the_old_result(tmp_path: Path) -> None:
 
 
 def test_importing_the_record_does_not_import_the_judge() -> None:
-    done = run_python("import sys, boosterrun.record; print('jsonschema' in sys.modules)")
+    done = run_python("import sys, boosterrun.results.record; print('jsonschema' in sys.modules)")
     assert done.stdout == "False\n"
 
 

@@ -9,7 +9,7 @@ import made_sweeps
 import pytest
 
 from boosterrun import cli, report
-from boosterrun.collect import collect
+from boosterrun.results.collect import collect
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import chromium
 import made_sweeps
 import pytest
 
-from boosterrun import record
+from boosterrun.results import record
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "example"
 

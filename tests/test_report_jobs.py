@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import record
 from boosterrun.report.jobs import OUTPUT_LIMIT, STATUSES, job, status_of
-from boosterrun.visible import visible
+from boosterrun.results import record
+from boosterrun.system.visible import visible
 
 
 def test_every_decision_has_a_status() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import made_sweeps
 import pytest
 
-from boosterrun.collect import collect
-from boosterrun.csvlog import read_log
 from boosterrun.report import model, text
+from boosterrun.results.collect import collect
+from boosterrun.results.csvlog import read_log
 
 
 def test_the_summary_names_what_was_kept(tmp_path: Path) -> None:

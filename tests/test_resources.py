@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from compilers import KERNELS, assemble, ptxas, two_kernels
 
-from boosterrun import cubin, resources
+from boosterrun.compilers import cubin, resources
 from boosterrun.errors import RunError
 
 

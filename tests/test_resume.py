@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from command import SAMPLE, results, run
 
-from boosterrun import packs, record
-from boosterrun.redecide import NotAgain, redecide
+from boosterrun import packs
+from boosterrun.results import record
+from boosterrun.results.redecide import NotAgain, redecide
 
 IDS = [acf.id for acf in packs.open_pack(SAMPLE).acfs]
 EXPERIMENT = """\

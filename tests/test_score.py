@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import score
 from boosterrun.config import ScoreConfig
 from boosterrun.errors import UsageError
-from boosterrun.score import ScoreError
+from boosterrun.programs import score
+from boosterrun.programs.score import ScoreError
 
 TIME = r"time: (\S+)"
 

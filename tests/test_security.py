@@ -13,9 +13,9 @@ import command
 import made_sweeps
 import pytest
 
-from boosterrun import summary
-from boosterrun.apply_note import plain
 from boosterrun.report import model, page, text
+from boosterrun.sweeps import summary
+from boosterrun.sweeps.apply_note import plain
 
 ROOT = Path(__file__).parent.parent
 

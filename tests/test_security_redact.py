@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import redact
+from boosterrun.system import redact
 
 HIDDEN = redact.HIDDEN
 

@@ -12,8 +12,10 @@ import made_sweeps
 import pytest
 from command import SAMPLE, results, run
 
-from boosterrun import apply_note, collect, csvlog, packs, record, ship
+from boosterrun import packs
 from boosterrun.errors import RunError, UsageError
+from boosterrun.results import collect, csvlog, record
+from boosterrun.sweeps import apply_note, ship
 
 ACFS = packs.open_pack(SAMPLE).acfs
 EXPERIMENT = """\

@@ -17,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from boosterrun import packs, record, static
+from boosterrun import packs
+from boosterrun.compilers import static
+from boosterrun.compilers.toolchain import Compiler
 from boosterrun.config import PtxasWorkload
 from boosterrun.errors import RunError, UsageError
-from boosterrun.toolchain import Compiler
+from boosterrun.results import record
 
 OBJECTIVE = ("spill_bytes", "sass_instructions")
 SMALL = {"a": {}, "b": {"maxrregcount": 64}}

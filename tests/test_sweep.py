@@ -27,11 +27,11 @@ from omegaconf import DictConfig, OmegaConf
 
 Plugins.instance()
 
-from boosterrun import sweep  # noqa: E402 - Hydra's plugin scan must come first
 from boosterrun.hydra_ext import search  # noqa: E402
 from boosterrun.hydra_ext.arguments import quoted  # noqa: E402
 from boosterrun.hydra_ext.jobs import JobConfigs  # noqa: E402
 from boosterrun.hydra_ext.launch import new_folder  # noqa: E402
+from boosterrun.sweeps import sweep  # noqa: E402 - Hydra's plugin scan must come first
 
 IDS = [acf.id for acf in pack().acfs]
 ODD = [HELION, "a b", "x=y", "1e3", "a,b", "${x}", "é", "true"]

@@ -1,5 +1,5 @@
-from boosterrun.pairs import Pair
-from boosterrun.tail import slow_tail
+from boosterrun.decision.pairs import Pair
+from boosterrun.decision.tail import slow_tail
 
 
 def block(slow, size=10):

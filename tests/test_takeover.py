@@ -21,10 +21,11 @@ from command import SAMPLE, results, run, start
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boosterrun import identity, packs, resume
+from boosterrun import packs
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import AcfConfig, Config, ProtocolConfig, PythonWorkload, SweepConfig
-from boosterrun.decide import Decider, decide
+from boosterrun.decision.decide import Decider, decide
+from boosterrun.decision.pairs import FILENAME, Pair, Protocol
 from boosterrun.errors import RunError
 from boosterrun.measure import kept, takeover
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, SideName, SideSpec
@@ -34,7 +35,8 @@ from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.sessions import Sources
 from boosterrun.measure.trial import Application
 from boosterrun.packs import Acf
-from boosterrun.pairs import FILENAME, Pair, Protocol
+from boosterrun.results import identity
+from boosterrun.sweeps import resume
 
 IDS = [acf.id for acf in packs.open_pack(SAMPLE).acfs]
 Key = tuple[Any, ...]

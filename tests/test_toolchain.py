@@ -14,9 +14,9 @@ from compilers import ptxas, script
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boosterrun import toolchain
+from boosterrun.compilers import toolchain
+from boosterrun.compilers.toolchain import Compiler
 from boosterrun.errors import ToolchainError
-from boosterrun.toolchain import Compiler
 
 ROOT = Path(toolchain.__file__).parent.parent
 OLD = """
@@ -116,7 +116,10 @@ def test_a_folder_a_text_and_a_program_of_another_machine(tmp_path: Path) -> Non
 
 
 def test_without_any_compiler_says_where_it_looked(tmp_path: Path) -> None:
-    code = "import os; from boosterrun import toolchain; print(toolchain.find_ptxas(None, dict(os.environ)))"
+    code = (
+        "import os; from boosterrun.compilers import toolchain\n"
+        "print(toolchain.find_ptxas(None, dict(os.environ)))"
+    )
     old = script(tmp_path / "path" / "ptxas", OLD)
     env = {"PYTHONPATH": str(ROOT), "PATH": "/nowhere"}
     bare = [sys.executable, "-S", "-c", code]  # -S: this Python without its site-packages, hence no wheels

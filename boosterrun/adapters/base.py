@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 import boosterrun.adapters
+from boosterrun.compilers.toolchain import Compiler
 from boosterrun.config import Config
 from boosterrun.errors import UsageError
 from boosterrun.packs import Acf
-from boosterrun.toolchain import Compiler
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Job:
 class Judgement:
     """What a judge found: the decision over all shapes, and each shape's record (schema/result-v1.json).
 
-    ``stages``: how the GPU did before and after each stage of each session (:func:`boosterrun.gpu.vitals`).
+    ``stages``: how the GPU did before and after each stage of each session
+    (:func:`boosterrun.gpus.gpu.vitals`).
     """
 
     decision: str

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from boosterrun import score
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.config import CommandWorkload, Config
 from boosterrun.errors import UsageError
@@ -17,7 +16,8 @@ from boosterrun.measure.api import Side, SideName, SideSpec
 from boosterrun.measure.command import CommandSide
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.trial import Application
-from boosterrun.placeholders import Values
+from boosterrun.programs import score
+from boosterrun.programs.placeholders import Values
 
 _INTERPRETER = re.compile(r"(python|pypy|bash|sh|perl|julia|env)[\d.]*")
 _COMMANDS = ("command", "build", "check")

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from boosterrun import nvcc_options, proof
 from boosterrun.adapters.base import Job, Toolchain
+from boosterrun.compilers import nvcc_options, proof
+from boosterrun.compilers.probe import Remedies
+from boosterrun.compilers.toolchain import find_nvcc, require_controls
 from boosterrun.config import Config
 from boosterrun.errors import RunError, ToolchainError, UsageError
 from boosterrun.measure import kept
 from boosterrun.measure.api import Built, SideName
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.trial import Application, Rejected
-from boosterrun.probe import Remedies
-from boosterrun.toolchain import find_nvcc, require_controls
 
 FLAGS = "FLASHINFER_EXTRA_CUDAFLAGS"
 _INSTALL = (

@@ -13,10 +13,10 @@ from typing import cast
 
 from boosterrun.adapters import triton
 from boosterrun.adapters.base import Job, Toolchain
+from boosterrun.compilers.probe import Remedies
 from boosterrun.config import Config, HelionWorkload
 from boosterrun.errors import UsageError
 from boosterrun.measure.api import SideName
-from boosterrun.probe import Remedies
 
 CONFIGS = "BOOSTERRUN_HELION_CONFIGS"  # for the worker (boosterrun.hooks.helion): JSON by kernel
 _INSTALL = "pip install helion==1.4.0 (with PyTorch 2.11)"

@@ -12,10 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from boosterrun import nvcc_build, nvcc_options, packs, proof, score
+from boosterrun import packs
 from boosterrun.adapters.base import Job, Judgement, Toolchain
+from boosterrun.compilers import nvcc_build, nvcc_options, proof
+from boosterrun.compilers.cubin import applied_controls
+from boosterrun.compilers.nvcc_build import Program
+from boosterrun.compilers.probe import Probe, Remedies
+from boosterrun.compilers.toolchain import find_nvcc, require_controls
 from boosterrun.config import Config, NvccMode, NvccWorkload
-from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError, UsageError
 from boosterrun.measure import ahead, rounds
 from boosterrun.measure.api import Built, Side, SideName, SideSpec
@@ -24,10 +28,8 @@ from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.nvcc import command, open_side
 from boosterrun.measure.sessions import Sources
 from boosterrun.measure.trial import Application, Rejected
-from boosterrun.nvcc_build import Program
-from boosterrun.placeholders import Values
-from boosterrun.probe import Probe, Remedies
-from boosterrun.toolchain import find_nvcc, require_controls
+from boosterrun.programs import score
+from boosterrun.programs.placeholders import Values
 
 # Of the shell, these would have the driver compile from PTX, where no ACF is.
 _DRIVER = ("CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT")

@@ -6,14 +6,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from boosterrun import assembly, static
 from boosterrun.adapters.base import Job, Judgement, Toolchain
+from boosterrun.compilers import assembly, static
+from boosterrun.compilers.cubin import applied_controls
+from boosterrun.compilers.probe import Probe, Remedies
+from boosterrun.compilers.resources import METRICS
+from boosterrun.compilers.toolchain import find_ptxas, require_controls
 from boosterrun.config import Config
-from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
-from boosterrun.probe import Probe, Remedies
-from boosterrun.resources import METRICS
-from boosterrun.toolchain import find_ptxas, require_controls
 
 
 class Ptxas:

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from boosterrun import proof
 from boosterrun.adapters.base import Job, Toolchain
+from boosterrun.compilers import proof
+from boosterrun.compilers.probe import Remedies
+from boosterrun.compilers.toolchain import find_ptxas, require_controls
 from boosterrun.config import Config
 from boosterrun.errors import UsageError
 from boosterrun.measure.api import Built, SideName
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.trial import Application, Rejected
-from boosterrun.probe import Remedies
-from boosterrun.toolchain import find_ptxas, require_controls
 
 OPTIONS = "PTXAS_OPTIONS"
 FIRST_VERSION = (3, 6)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from boosterrun import toolchain
+from boosterrun.compilers import toolchain
+from boosterrun.compilers.toolchain import Compiler
 from boosterrun.doctor.finding import Finding, failure, passed, warning
 from boosterrun.doctor.setup import Setup
 from boosterrun.errors import ToolchainError
-from boosterrun.toolchain import Compiler
 
 _FINDERS: dict[str, Callable[..., Compiler]] = {"ptxas": toolchain.find_ptxas, "nvcc": toolchain.find_nvcc}
 _CACHES = re.compile(r"\bs?ccache\b")

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from boosterrun import process
 from boosterrun.errors import RunError
+from boosterrun.system import process
 
 _MARK = "boosterrun-import "
 # One line as soon as it is known: a later import may end the process.

@@ -6,15 +6,15 @@ import json
 import sys
 from typing import Any
 
-from boosterrun import process
 from boosterrun.errors import RunError
+from boosterrun.system import process
 
 _SECONDS = 20.0
 _MARK = "boosterrun-nvml "
 # The compute mode is no part of a result, so a snapshot does not have it.
 _SCRIPT = f"""
 import json
-from boosterrun import gpu
+from boosterrun.gpus import gpu
 found = gpu.snapshot()
 for device in found["devices"]:
     try:
@@ -28,7 +28,7 @@ print({_MARK!r} + json.dumps(found))
 
 
 def ask(timeout: float = _SECONDS) -> dict[str, Any]:
-    """Return :func:`boosterrun.gpu.snapshot` with a ``compute_mode`` per device; ``error`` says what failed.
+    """Return :func:`boosterrun.gpus.gpu.snapshot` with a ``compute_mode`` per device; ``error``: what failed.
 
     Takes at most ``timeout`` seconds and some for a process that cannot be killed. Never raises.
     """

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 
 from boosterrun.adapters import base
+from boosterrun.compilers.probe import Probing
 from boosterrun.doctor.finding import Finding, failure, passed, warning
 from boosterrun.doctor.setup import Setup
 from boosterrun.errors import UsageError
-from boosterrun.probe import Probing
 
 _PTXAS_PATHS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 _COMPILING = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "PTXAS_OPTIONS")

@@ -13,7 +13,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from boosterrun.errors import UsageError
-from boosterrun.progress import Level
+from boosterrun.measure.progress import Level
 
 INFO = {"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}
 

@@ -13,9 +13,11 @@ def run(argv: Sequence[str]) -> int:
     Raises CanaryError when an ACF does not reach a compiler, and BoosterrunError for bad input.
     """
     set_up()
-    from boosterrun import app, binding, canary, leftovers  # noqa: PLC0415
     from boosterrun.config import typed  # noqa: PLC0415
+    from boosterrun.gpus import binding  # noqa: PLC0415
     from boosterrun.hydra_ext import arguments, plan  # noqa: PLC0415
+    from boosterrun.sweeps import app, canary  # noqa: PLC0415
+    from boosterrun.system import leftovers  # noqa: PLC0415
 
     planned = plan.make(arguments.parse(argv))
     for config in planned.configs:

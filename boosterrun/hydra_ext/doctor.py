@@ -84,7 +84,7 @@ def _refused(error: Exception) -> Finding:
 
 def _first_check(setups: Sequence[Setup], findings: Sequence[Finding]) -> list[Finding]:
     """The check that a run begins with, unless what it would say was said."""
-    from boosterrun import app  # noqa: PLC0415
+    from boosterrun.sweeps import app  # noqa: PLC0415
 
     said = {finding.detail for finding in findings if finding.status is Status.FAIL}
     for setup in setups:

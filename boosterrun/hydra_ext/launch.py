@@ -18,11 +18,13 @@ from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from boosterrun import __version__, closer, interrupt, progress, redact
+from boosterrun import __version__
 from boosterrun.errors import BoosterrunError, RunError, UsageError
 from boosterrun.hydra_ext import arguments as command_line
 from boosterrun.hydra_ext.explain import explaining
 from boosterrun.hydra_ext.setup import set_up
+from boosterrun.measure import progress
+from boosterrun.system import closer, interrupt, redact
 
 
 def run(argv: Sequence[str], verbs: Mapping[str, str] | None = None) -> int:
@@ -78,11 +80,12 @@ def _show(app: Hydra, planned: Any, flags: Any) -> int:
 
 
 def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
-    from boosterrun import app as job  # noqa: PLC0415
-    from boosterrun import binding, canary, sweep, turns, wedged  # noqa: PLC0415
     from boosterrun.config import typed  # noqa: PLC0415
+    from boosterrun.gpus import binding, wedged  # noqa: PLC0415
     from boosterrun.hydra_ext.remembered import remember  # noqa: PLC0415
     from boosterrun.packs import match  # noqa: PLC0415
+    from boosterrun.sweeps import app as job  # noqa: PLC0415
+    from boosterrun.sweeps import canary, sweep, turns  # noqa: PLC0415
 
     for config in planned.configs:
         redact.learn(OmegaConf.to_container(config, resolve=True))
@@ -118,7 +121,7 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
 
 
 def _one(app: Hydra, config_name: str, overrides: list[str]) -> int:
-    from boosterrun import live, summary, turns  # noqa: PLC0415
+    from boosterrun.sweeps import live, summary, turns  # noqa: PLC0415
 
     try:
         returned = app.run(config_name=config_name, task_function=turns.run_job, overrides=overrides)

@@ -22,7 +22,7 @@ from boosterrun.hydra_ext import keys, search, sources
 from boosterrun.hydra_ext.arguments import Arguments, literal, quoted
 from boosterrun.hydra_ext.explain import explaining
 from boosterrun.packs import Pack, find, option_id
-from boosterrun.sweep import expand
+from boosterrun.sweeps.sweep import expand
 
 ACF = re.compile(r"\+{0,2}acf=", re.DOTALL)
 

@@ -12,11 +12,11 @@ from typing import Any
 from hydra.types import RunMode
 
 from boosterrun.errors import UsageError
-from boosterrun.estimate import Estimate, duration, estimate
 from boosterrun.hydra_ext import arguments
 from boosterrun.hydra_ext.remembered import command as remembered
 from boosterrun.hydra_ext.setup import set_up
-from boosterrun.visible import one_line
+from boosterrun.sweeps.estimate import Estimate, duration, estimate
+from boosterrun.system.visible import one_line
 
 _ABOUT = """usage: boosterrun plan [-m] [OVERRIDE...]
        boosterrun plan DIR [OVERRIDE...]      what `boosterrun resume DIR` would do
@@ -46,8 +46,8 @@ def run(argv: Sequence[str]) -> int:
     if argv and not argv[0].startswith("-") and "=" not in argv[0]:
         argv = remembered(argv[0], argv[1:])
     set_up()
-    from boosterrun import app  # noqa: PLC0415
     from boosterrun.hydra_ext import plan  # noqa: PLC0415
+    from boosterrun.sweeps import app  # noqa: PLC0415
 
     parsed = arguments.parse(argv)
     if parsed.flags.cfg or parsed.flags.info:
@@ -63,10 +63,10 @@ def run(argv: Sequence[str]) -> int:
 
 def _listed(planned: Any) -> list[Listed]:
     """Every job in order, and how it stands. Composes each config, which takes most of the time."""
-    from boosterrun import resume, sweep, turns  # noqa: PLC0415
     from boosterrun.config import typed  # noqa: PLC0415
     from boosterrun.hydra_ext import launch  # noqa: PLC0415
     from boosterrun.hydra_ext.jobs import JobConfigs  # noqa: PLC0415
+    from boosterrun.sweeps import resume, sweep, turns  # noqa: PLC0415
 
     with launch.prepared(planned.search_path) as hydra_app:
         master = hydra_app.compose_config(

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from boosterrun import reading, record, redact
-from boosterrun.atomic import replacing
 from boosterrun.errors import RunError, UsageError
 from boosterrun.hydra_ext import arguments
+from boosterrun.results import record
+from boosterrun.system import reading, redact
+from boosterrun.system.atomic import replacing
 
 COMMAND = "command.json"
 _PLACE = "hydra.sweep.dir="

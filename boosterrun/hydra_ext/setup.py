@@ -16,8 +16,8 @@ def set_up() -> None:
         hydra.version.setbase("1.3")
     Plugins.instance()  # before any module of Hydra's own plugins: its scan executes them again
 
-    from boosterrun import sweep  # noqa: PLC0415
     from boosterrun.hydra_ext import search  # noqa: PLC0415
+    from boosterrun.sweeps import sweep  # noqa: PLC0415
 
     search.register_sources()
     sweep.register()

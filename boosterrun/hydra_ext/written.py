@@ -10,8 +10,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_omega_conf_dumper
 
-from boosterrun import interrupt, redact
 from boosterrun.errors import RunError
+from boosterrun.system import interrupt, redact
 
 FOLDER = ".hydra"
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from boosterrun import interrupt, leftovers
 from boosterrun.launchers.engine import PATIENCE
 from boosterrun.launchers.task import Failure, Task, in_rounds, run
+from boosterrun.system import interrupt, leftovers
 
 _LOCK = "lock"
 _BEGUN = ".begun"

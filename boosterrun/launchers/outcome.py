@@ -9,9 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from boosterrun import record, redact, resume
 from boosterrun.launchers.engine import Ended, Engine
 from boosterrun.launchers.task import Task
+from boosterrun.results import record
+from boosterrun.sweeps import resume
+from boosterrun.system import redact
 
 _BEGUN = ".hydra"
 

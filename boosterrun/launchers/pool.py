@@ -9,9 +9,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from typing import Any
 
-from boosterrun import devices
 from boosterrun.config import Config, typed
 from boosterrun.errors import RunError, UsageError
+from boosterrun.gpus import devices
 from boosterrun.launchers.engine import PATIENCE, Ended, Engine
 from boosterrun.launchers.leash import Leash, leash, run_on, watch
 from boosterrun.launchers.task import Failure, Task
@@ -92,14 +92,14 @@ def _ended(share: Sequence[Task], future: Future[Any], held: Leash) -> list[Ende
 
 def _shares(tasks: Sequence[Task], number: int) -> list[list[Task]]:
     """The tasks that a process gets at once: a round, or less where the others would have nothing to do."""
-    from boosterrun.turns import round_size  # noqa: PLC0415 - as late as Hydra
+    from boosterrun.sweeps.turns import round_size  # noqa: PLC0415 - as late as Hydra
 
     size = min(round_size(_plain(tasks[0])), math.ceil(len(tasks) / number))
     return [list(tasks[start : start + size]) for start in range(0, len(tasks), size)]
 
 
 def _plain(task: Task) -> Any:
-    from boosterrun.turns import task_config  # noqa: PLC0415 - as late as Hydra
+    from boosterrun.sweeps.turns import task_config  # noqa: PLC0415 - as late as Hydra
 
     return task_config(task.config)
 

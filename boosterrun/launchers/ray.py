@@ -10,10 +10,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from boosterrun import interrupt
 from boosterrun.errors import UsageError
 from boosterrun.launchers.engine import PATIENCE, Ended, Engine
 from boosterrun.launchers.task import Failure, Task, run
+from boosterrun.system import interrupt
 
 _POLL = 1.0
 _AUTO = "auto"

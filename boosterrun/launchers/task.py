@@ -10,8 +10,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from boosterrun import interrupt
 from boosterrun.errors import BoosterrunError
+from boosterrun.system import interrupt
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Failure:
 
 
 def in_rounds(tasks: Sequence[Task]) -> Generator[Task, None, None]:
-    """Yield each task when it is to be run in this process (:func:`boosterrun.turns.rounds`)."""
+    """Yield each task when it is to be run in this process (:func:`boosterrun.sweeps.turns.rounds`)."""
     if _enter(tasks[0]) is not None:  # each task says so
         yield from tasks
         return
-    from boosterrun import turns  # noqa: PLC0415 - after Hydra is set up
+    from boosterrun.sweeps import turns  # noqa: PLC0415 - after Hydra is set up
 
     with interrupt.handling():
         for number in turns.rounds(len(tasks), lambda n: tasks[n].config):
@@ -48,7 +48,7 @@ def in_rounds(tasks: Sequence[Task]) -> Generator[Task, None, None]:
 def run(task: Task) -> Failure | None:
     """Run a job in this process; its result is in its folder. Returns what has kept it from that.
 
-    A signal to end is no failure: the job has written what it had (:func:`boosterrun.app.run_job`).
+    A signal to end is no failure: the job has written what it had (:func:`boosterrun.sweeps.app.run_job`).
     """
     try:
         return _run(task)
@@ -81,8 +81,8 @@ def _run(task: Task) -> Failure | None:
     from hydra.core.utils import JobStatus, run_job  # noqa: PLC0415
     from hydra.types import HydraContext  # noqa: PLC0415
 
-    from boosterrun import turns  # noqa: PLC0415
     from boosterrun.hydra_ext import search  # noqa: PLC0415
+    from boosterrun.sweeps import turns  # noqa: PLC0415
 
     context = HydraContext(
         config_loader=search.loader(search.search_path(None)), callbacks=Callbacks(task.config)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from boosterrun import compilation
+from boosterrun.compilers import compilation
 from boosterrun.errors import RunError
 from boosterrun.measure.api import SideFailed
-from boosterrun.process import Completed
+from boosterrun.system.process import Completed
 
 # How frameworks say how their compiler ended: an exit code, or a signal.
 _EXIT_CODE = re.compile(r"(?:failed with error code|returned non-zero exit status) (-?\d+)")
@@ -23,7 +23,7 @@ _SEGMENTATION_FAULT = 11
 
 
 def explain(failure: SideFailed, acf: Path | None) -> tuple[str, str]:
-    """Return the reason of a rejection (boosterrun.policy) and its words; a compiler's failure by its words.
+    """Return the reason of a rejection (boosterrun.decision.policy) and words, a compiler's by its own.
 
     ``acf`` is the ACF's path that the side was given, None for a baseline. Raises RunError when the machine
     made the compiler fail (disk full).

@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from boosterrun import interrupt, redact
 from boosterrun.config import ProtocolConfig
+from boosterrun.decision.pairs import Pair
 from boosterrun.errors import RunError
 from boosterrun.measure.api import Samples, Side, SideFailed
-from boosterrun.pairs import Pair
+from boosterrun.system import interrupt, redact
 
 # Marks a pair in the log that was measured by an earlier run of the same job.
 TAKEN_OVER = "taken_over"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from boosterrun import gpu, outputs, process, reading, score
 from boosterrun.config import CommandWorkload
 from boosterrun.errors import RunError, UsageError
+from boosterrun.gpus import gpu
 from boosterrun.measure.api import (
     Built,
     Checked,
@@ -24,8 +24,10 @@ from boosterrun.measure.api import (
     SideSpec,
     Timeouts,
 )
-from boosterrun.placeholders import Values
-from boosterrun.process import Completed
+from boosterrun.programs import outputs, score
+from boosterrun.programs.placeholders import Values
+from boosterrun.system import process, reading
+from boosterrun.system.process import Completed
 
 TIMER = "launch"
 

@@ -1,7 +1,7 @@
 """Judge a candidate by timing: build, prove, check, screen in one session, confirm in fresh ones.
 
 The only module that knows the order of things. What runs behind a side is the adapter's business
-(:mod:`boosterrun.measure.api`), and what the pairs mean is :mod:`boosterrun.decide`'s.
+(:mod:`boosterrun.measure.api`), and what the pairs mean is :mod:`boosterrun.decision.decide`'s.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from boosterrun import alive, binding, closer, lease, policy, progress
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.config import Config
-from boosterrun.decide import Decider
+from boosterrun.decision import policy
+from boosterrun.decision.decide import Decider
+from boosterrun.decision.pairs import FILENAME, Protocol
 from boosterrun.errors import RunError
-from boosterrun.measure import ahead, blame, takeover
+from boosterrun.gpus import alive, binding, lease
+from boosterrun.measure import ahead, blame, progress, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.sessions import OpenSide, Sides, Sources, check_seeds
 from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
 from boosterrun.measure.watch import Stages, Watch
-from boosterrun.pairs import FILENAME, Protocol
-from boosterrun.record import KEPT, rejected
+from boosterrun.results.record import KEPT, rejected
+from boosterrun.system import closer
 
 T = TypeVar("T")
 Prove = Callable[[Built, Built], Application]

@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from boosterrun import closer, leftovers
+from boosterrun.decision.pairs import Pair
 from boosterrun.measure import ahead
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, SideFailed, SideSpec
 from boosterrun.measure.blocks import Timing
-from boosterrun.pairs import Pair
+from boosterrun.system import closer, leftovers
 
 
 @dataclass

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from boosterrun import nvbench
+from boosterrun.compilers import nvbench
 from boosterrun.config import CommandWorkload, NvccMode, NvccWorkload, ScoreConfig
 from boosterrun.measure.api import Built, FailureKind, Side, SideFailed, SideSpec, Timeouts
 from boosterrun.measure.command import CommandSide
 from boosterrun.measure.side import WorkerSide
-from boosterrun.process import Completed
+from boosterrun.system.process import Completed
 
 _RESULT = "{work}/nvbench.json"
 # What is built already: whatever fails now is not the compiler's doing.

@@ -14,8 +14,8 @@ import select
 import time
 from typing import Any, NoReturn, cast, get_args
 
+from boosterrun.decision.pairs import is_time
 from boosterrun.measure.api import Built, Checked, FailureKind, Hello, Samples
-from boosterrun.pairs import is_time
 
 # Names of the two descriptors of the worker, "read,write", in its environment.
 DESCRIPTORS = "BOOSTERRUN_DESCRIPTORS"

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from boosterrun import proof
 from boosterrun.adapters.base import Job, Judgement, Toolchain
 from boosterrun.case import parse_source
+from boosterrun.compilers import proof
+from boosterrun.compilers.cubin import applied_controls
+from boosterrun.compilers.probe import Probe, Remedies
 from boosterrun.config import Config, PythonWorkload
-from boosterrun.cubin import applied_controls
 from boosterrun.errors import RunError
 from boosterrun.measure import ahead, blame, rounds
 from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
@@ -24,7 +25,6 @@ from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.sessions import Sources, errands
 from boosterrun.measure.side import WorkerSide
 from boosterrun.measure.trial import Application, Rejected
-from boosterrun.probe import Probe, Remedies
 
 # A framework's own modules read the side's environment when they are imported: only what they build on.
 

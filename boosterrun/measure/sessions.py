@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from boosterrun import closer
 from boosterrun.config import Config
 from boosterrun.measure import ahead
 from boosterrun.measure.api import Hello, Side, SideName
 from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.trial import Trial
+from boosterrun.system import closer
 
 OpenSide = Callable[[SideName, Path], Side]
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from boosterrun import redact
-from boosterrun.capture import CappedFile, Drain
 from boosterrun.errors import RunError
 from boosterrun.measure import protocol, warm
 from boosterrun.measure.api import (
@@ -26,7 +24,9 @@ from boosterrun.measure.api import (
     SideSpec,
     Timeouts,
 )
-from boosterrun.process import Child, kill_group, spawn
+from boosterrun.system import redact
+from boosterrun.system.capture import CappedFile, Drain
+from boosterrun.system.process import Child, kill_group, spawn
 
 _T = TypeVar("_T")
 

@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boosterrun import gpu, identity, reading
-from boosterrun.decide import Decider
+from boosterrun.decision.decide import Decider
+from boosterrun.decision.pairs import FILENAME, Pair
 from boosterrun.errors import UsageError
+from boosterrun.gpus import gpu
 from boosterrun.measure.api import Hello
 from boosterrun.measure.blocks import TAKEN_OVER, Timing, toss
 from boosterrun.measure.trial import Application, Trial
-from boosterrun.pairs import FILENAME, Pair
+from boosterrun.results import identity
+from boosterrun.system import reading
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 

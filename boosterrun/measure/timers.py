@@ -23,8 +23,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from boosterrun.case import Case
+from boosterrun.decision.pairs import is_time
 from boosterrun.measure.arrays import leaves
-from boosterrun.pairs import is_time
 
 BATCH = 100
 _FLUSH_BYTES = 256 << 20

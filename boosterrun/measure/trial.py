@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from boosterrun.decide import Decider
+from boosterrun.decision.decide import Decider
+from boosterrun.decision.pairs import FILENAME, Pair
 from boosterrun.measure.api import Built
 from boosterrun.measure.blocks import PairRunner, Timing
-from boosterrun.pairs import FILENAME, Pair
 
 METRIC, UNIT = "time", "ms"
 

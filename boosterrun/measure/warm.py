@@ -21,9 +21,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from boosterrun import process
 from boosterrun.errors import RunError
 from boosterrun.measure import protocol
+from boosterrun.system import process
 
 # Read when a process or a library starts, so the nursery itself must have them; a fork is given all others.
 _EARLY = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from boosterrun import gpu, neighbours
+from boosterrun.gpus import gpu, neighbours
 from boosterrun.measure.api import Hello
 
 

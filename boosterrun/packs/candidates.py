@@ -6,11 +6,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from boosterrun import reading
 from boosterrun.errors import PackError, UsageError
 from boosterrun.packs.gathered import Candidate, Gathered
 from boosterrun.packs.names import is_acf, printable, same_file
 from boosterrun.packs.pack import MAX_ACF
+from boosterrun.system import reading
 
 # Rows of a search hold whole ACFs as text; csv takes 128 KiB a cell if it is not told otherwise.
 _MAX_CELL = 4 * MAX_ACF

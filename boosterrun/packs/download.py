@@ -10,9 +10,9 @@ from pathlib import Path
 
 import requests
 
-from boosterrun.digest import sha256_of
 from boosterrun.errors import PackError
 from boosterrun.packs.http import Client, NotFoundError, TooLargeError, TransientError
+from boosterrun.system.digest import sha256_of
 
 Progress = Callable[[int, int], None]
 _ALLOWED = frozenset({200, 206, 416})

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boosterrun.config import SHIPPED
-from boosterrun.digest import sha256_of
 from boosterrun.errors import PackError, ToolchainError, UsageError
 from boosterrun.packs.catalog import minor, pack_name
 from boosterrun.packs.library import REPOSITORY, Library, Stored, default_root
 from boosterrun.packs.names import printable
+from boosterrun.system.digest import sha256_of
 
 if TYPE_CHECKING:
     from boosterrun.packs.fetch import Wish
@@ -97,7 +97,7 @@ def pinned(stored: Stored) -> str:
 
 
 def _cuda(ptxas: str | None, env: Mapping[str, str]) -> str | None:
-    from boosterrun import toolchain  # noqa: PLC0415 (starts ptxas)
+    from boosterrun.compilers import toolchain  # noqa: PLC0415 (starts ptxas)
 
     try:
         return toolchain.find_ptxas(ptxas, env).cuda_version

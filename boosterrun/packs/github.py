@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from boosterrun.atomic import replacing
 from boosterrun.errors import BoosterrunError, PackError, RunError, UsageError
 from boosterrun.packs.http import Client, NotFoundError, TooLargeError
 from boosterrun.packs.names import printable
 from boosterrun.packs.release import Asset, Release, parse_release
+from boosterrun.system.atomic import replacing
 
 _MAX_PAGE = 32 << 20
 _MAX_PAGES = 50

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def read(path: Path, packs: Sequence[Path], found: Gathered) -> None:
     """Add each ACF that a job of the log kept. Raises UsageError if none was, PackError if one is lost."""
-    from boosterrun.csvlog import read_log  # noqa: PLC0415 (pandas)
+    from boosterrun.results.csvlog import read_log  # noqa: PLC0415 (pandas)
 
     log = read_log(path)
     kept = log[(log["job_decision"] == "KEPT") & log["acf_sha256"].notna()]
@@ -58,7 +58,7 @@ def _find(log: Path, sha256: str, rows: pd.DataFrame, packs: Sequence[Path]) -> 
 
 
 def _recorded(log: Path, rows: pd.DataFrame) -> list[Path]:
-    from boosterrun import record  # noqa: PLC0415
+    from boosterrun.results import record  # noqa: PLC0415
 
     found = []
     for where in rows["result"].dropna():

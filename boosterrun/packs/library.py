@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from boosterrun.atomic import replacing
 from boosterrun.errors import PackError, RunError
 from boosterrun.packs.catalog import (
     CATALOG_NAME,
@@ -32,6 +31,7 @@ from boosterrun.packs.names import printable
 from boosterrun.packs.pack import Pack
 from boosterrun.packs.reader import open_pack
 from boosterrun.packs.release import Order, tag_order
+from boosterrun.system.atomic import replacing
 
 REPOSITORY = "NVIDIA/CompileIQ"
 ORIGIN = ".fetched.json"

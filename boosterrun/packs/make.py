@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boosterrun.atomic import replacing
 from boosterrun.errors import PackError, UsageError
 from boosterrun.packs.catalog import pack_name
 from boosterrun.packs.gathered import Candidate
 from boosterrun.packs.manifest import MANIFEST_NAME, SCHEMA_VERSION, STAGES, filename_problem
 from boosterrun.packs.names import printable
 from boosterrun.packs.reader import open_pack
+from boosterrun.system.atomic import replacing
 
 NOTICE = "© NVIDIA Corporation, 2026."
 _UNRELEASED = "unreleased"

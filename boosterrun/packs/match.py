@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from boosterrun import gpu, toolchain
+from boosterrun.compilers import toolchain
 from boosterrun.errors import ToolchainError
+from boosterrun.gpus import gpu
 from boosterrun.packs.names import printable
 from boosterrun.packs.pack import Pack
 from boosterrun.packs.support import supported

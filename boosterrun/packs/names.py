@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 
-from boosterrun.visible import visible
+from boosterrun.system.visible import visible
 
 SUFFIX = ".acf"
 MAX_LENGTH = 128

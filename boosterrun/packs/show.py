@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from boosterrun.digest import sha256_of
 from boosterrun.packs.catalog import pack_name
 from boosterrun.packs.library import Stored
 from boosterrun.packs.names import printable
 from boosterrun.packs.pack import Pack
 from boosterrun.packs.release import Release
+from boosterrun.system.digest import sha256_of
 
 _LABEL = 12
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from boosterrun.report.jobs import Job
 from boosterrun.report.model import Report
-from boosterrun.visible import visible
+from boosterrun.system.visible import visible
 
 
 def next_steps(report: Report) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from boosterrun.atomic import replacing
 from boosterrun.errors import UsageError
+from boosterrun.system.atomic import replacing
 from boosterrun.verbs.parser import Parser
 
 FORMATS = ("html", "png", "svg", "md", "jsonl")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from boosterrun.policy import FAILURES, KEPT, SLOWER
+from boosterrun.decision.policy import FAILURES, KEPT, SLOWER
 from boosterrun.report.facts import devices, facts
-from boosterrun.visible import visible
+from boosterrun.system.visible import visible
 
 OUTPUT_LIMIT = 4000
 """Characters of a compiler's output that the report shows; all of it is in ``result.json``."""

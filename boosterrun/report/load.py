@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from boosterrun import collect
 from boosterrun.errors import UsageError
+from boosterrun.results import collect
 
 
 def results(root: Path) -> Iterator[tuple[Path, dict[str, Any] | str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from boosterrun.report import traces
 from boosterrun.report.jobs import Job, Row, job
 from boosterrun.report.load import results
-from boosterrun.visible import visible
+from boosterrun.system.visible import visible
 
 ALL_SHAPES = "all shapes"
 

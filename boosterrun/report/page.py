@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from boosterrun.atomic import replacing
 from boosterrun.report import advice, charts, pair_charts, theme
 from boosterrun.report.jobs import Job, Row
 from boosterrun.report.model import ALL_SHAPES, Report, axis
+from boosterrun.system.atomic import replacing
 
 HERE = Path(__file__).parent
 VENDORED = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js")

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from boosterrun.columns import COLUMNS, Entry
 from boosterrun.report.advice import next_steps
 from boosterrun.report.load import results
 from boosterrun.report.model import Report
 from boosterrun.report.page import facts, title
-from boosterrun.visible import one_line
+from boosterrun.results.columns import COLUMNS, Entry
+from boosterrun.system.visible import one_line
 
 _KEPT_SHOWN = 10
 _ABOUT = ("GPU", "driver", "CUDA toolkit", "ptxas", "nvcc", "pack", "pack release", "protocol")

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from boosterrun import reading
 from boosterrun.errors import UsageError
+from boosterrun.system import reading
 
 RESOLUTION = 1e-5
 """Block medians are kept as whole multiples of this fraction of the baseline's median."""
@@ -109,9 +109,9 @@ def _evidence(
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The bets of the decision once more; nothing where the protocol makes none, or never came so far."""
-    from boosterrun import evidence  # noqa: PLC0415 - imports numpy, which a static sweep needs not
-    from boosterrun.budget import hopeful_gain  # noqa: PLC0415
-    from boosterrun.pairs import FAILED_RATIO, Protocol  # noqa: PLC0415
+    from boosterrun.decision import evidence  # noqa: PLC0415 - imports numpy, which a static sweep needs not
+    from boosterrun.decision.budget import hopeful_gain  # noqa: PLC0415
+    from boosterrun.decision.pairs import FAILED_RATIO, Protocol  # noqa: PLC0415
 
     try:
         protocol = Protocol.from_mapping(config["protocol"])

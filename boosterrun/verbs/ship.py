@@ -26,8 +26,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("overrides", metavar="OVERRIDE", nargs="*", help="such as gpu.wait=600")
     options = parser.parse_intermixed_args(argv)
 
-    from boosterrun import apply_note, ship  # noqa: PLC0415
     from boosterrun.hydra_ext import launch  # noqa: PLC0415 - for Hydra
+    from boosterrun.sweeps import apply_note, ship  # noqa: PLC0415
 
     changed = {ship.key_of(override) for override in options.overrides}
     if changed & _OURS:
@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
 def _command(folder: Path, more: Sequence[str], ids: Sequence[str], measured: Path) -> list[str]:
     """The command line of the sweep in ``folder``, for these candidates, with protocol ship."""
     from boosterrun.hydra_ext import arguments, remembered  # noqa: PLC0415
-    from boosterrun.ship import key_of  # noqa: PLC0415
+    from boosterrun.sweeps.ship import key_of  # noqa: PLC0415
 
     if not (folder / remembered.COMMAND).is_file():
         raise UsageError(f"no run was started in {folder}", "Name the output folder of a sweep")

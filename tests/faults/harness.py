@@ -268,7 +268,7 @@ def shim() -> Path:
 
 @functools.cache
 def _real_ptxas() -> str:
-    from boosterrun.toolchain import find_ptxas
+    from boosterrun.compilers.toolchain import find_ptxas
 
     return str(find_ptxas(None, os.environ).path)
 

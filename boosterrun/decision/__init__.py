@@ -1,0 +1,1 @@
+"""From pairs to a verdict, pure: no clock, no files, no processes."""

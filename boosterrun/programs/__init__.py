@@ -1,0 +1,1 @@
+"""Programs that are run for their output: command lines filled in, scores and outputs read."""

@@ -1,0 +1,1 @@
+"""Processes, files and words, handled so that nothing hangs, leaks or is lost."""
