@@ -253,7 +253,7 @@ def command(folder: Path, *words: str, trap: str = "") -> subprocess.CompletedPr
     )
     call = "import sys; from boosterrun.cli import main; sys.exit(main(sys.argv[1:]))"
     argv = [sys.executable, "-c", call, *words, "workload=mine", "--config-dir", "conf"]
-    root = str(Path(canary.__file__).parents[1])
+    root = str(Path(__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": root}
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=200, check=False)
 

@@ -18,7 +18,7 @@ from boosterrun.compilers import toolchain
 from boosterrun.compilers.toolchain import Compiler
 from boosterrun.errors import ToolchainError
 
-ROOT = Path(toolchain.__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 OLD = """
 case "$1" in
 --version) echo "Cuda compilation tools, release 12.8, V12.8.93";;

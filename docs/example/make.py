@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boosterrun import record
 from boosterrun.report import model, page, picture, text
 from boosterrun.report.load import results
+from boosterrun.results import record
 
 HERE = Path(__file__).parent
 KEPT_VARIABLES = re.compile("(CUDA|NVCC|PTXAS|TRITON|HELION|FLASHINFER)_")
