@@ -70,7 +70,7 @@ def sample(pid: int) -> Sample | None:
     try:
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
         stat = (proc / "stat").read_text().rpartition(")")[2].split()
-        children = sum(len((t / "children").read_text().split()) for t in (proc / "task").iterdir())
+        children = sum(len(_children(task)) for task in (proc / "task").iterdir())
         files = len(list((proc / "fd").iterdir()))
         return Sample(
             at=time.monotonic(),
@@ -82,6 +82,14 @@ def sample(pid: int) -> Sample | None:
         )
     except (OSError, KeyError, ValueError):
         return None
+
+
+def _children(task: Path) -> list[str]:
+    """The children of a thread, which may end meanwhile."""
+    try:
+        return (task / "children").read_text().split()
+    except OSError:
+        return []
 
 
 def sweep(folder: Path, jobs: int, *overrides: str) -> tuple[list[Sample], dict[str, Any]]:
