@@ -11,27 +11,13 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import re
 import shutil
-import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-MAIN = "from boosterrun.cli import main; raise SystemExit(main())"
-
-
-def sweep(workload: str, overrides: list[str]) -> tuple[Path, float]:
-    """Run one sweep; return its folder and its wall seconds."""
-    command = [sys.executable, "-c", MAIN, "-m", "acf=glob(*)", f"workload={workload}", *overrides]
-    begun = time.monotonic()
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    seconds = time.monotonic() - begun
-    sys.stdout.write(done.stdout)
-    sys.stdout.flush()
-    return Path(re.findall(r"^log: (.*)$", done.stdout, re.MULTILINE)[-1]).parent, seconds
+from ground_truth import sweep
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:

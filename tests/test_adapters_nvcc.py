@@ -21,7 +21,7 @@ from boosterrun.errors import RunError, UsageError
 from boosterrun.gpus import gpu
 from boosterrun.measure import ahead
 from boosterrun.measure import kept as measure_kept
-from boosterrun.measure.engine import BaselineFailed
+from boosterrun.measure.judged import BaselineFailed
 from boosterrun.sweeps import canary
 
 CONF = Path(__file__).parent.parent / "conf" / "workload"

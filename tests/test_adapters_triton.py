@@ -22,7 +22,7 @@ from boosterrun.adapters import base
 from boosterrun.compilers import cubin
 from boosterrun.config import SHIPPED
 from boosterrun.errors import RunError, ToolchainError, UsageError
-from boosterrun.measure.engine import BaselineFailed
+from boosterrun.measure.judged import BaselineFailed
 from boosterrun.sweeps.canary import damaged
 
 TRITON = Path(metadata.distribution("triton").locate_file("triton"))  # type: ignore[arg-type]

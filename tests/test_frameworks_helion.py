@@ -14,7 +14,7 @@ from compilers import controls, ptxas
 from boosterrun.adapters import base
 from boosterrun.compilers import cubin
 from boosterrun.config import SHIPPED, AcfConfig, Config, HelionWorkload, PackConfig, ProtocolConfig
-from boosterrun.measure.engine import BaselineFailed
+from boosterrun.measure.judged import BaselineFailed
 from boosterrun.sweeps.canary import damaged
 
 pytest.importorskip("helion")

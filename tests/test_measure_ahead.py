@@ -24,7 +24,7 @@ from boosterrun.config import (
     SweepConfig,
     TimeoutsConfig,
 )
-from boosterrun.measure import ahead, kept, warm
+from boosterrun.measure import ahead, kept, quiet, warm
 from boosterrun.measure.api import SideFailed, SideSpec
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.side import WorkerSide
@@ -169,7 +169,7 @@ def test_a_side_is_built_before_it_is_asked_for(play: Play) -> None:
 
 
 def test_nothing_builds_while_pairs_are_timed(play: Play) -> None:
-    with ahead.timing():
+    with quiet.timing():
         early = early_side(play.side)
         time.sleep(0.7)
         assert play.events() == []
@@ -181,7 +181,7 @@ def test_a_build_is_stopped_while_pairs_are_timed(play: Play) -> None:
     with early_side(lambda: play.side("y", seconds=0.5)) as early:
         play.wait_for("build")
         for _ in range(2):
-            with ahead.timing():
+            with quiet.timing():
                 pid = play.events()[0][2]
                 assert state(pid) == "T"
                 time.sleep(0.6)
@@ -197,7 +197,7 @@ def test_a_build_is_stopped_while_pairs_are_timed(play: Play) -> None:
 
 
 def test_beside_pairs_on_a_gpu_sides_start_but_do_not_build(play: Play) -> None:
-    with ahead.timing(everything=False):
+    with quiet.timing(everything=False):
         with early_side(play.side):
             deadline = time.monotonic() + 60
             while not list(play.folder.glob("x/stdout.log")):
@@ -210,7 +210,7 @@ def test_beside_pairs_on_a_gpu_sides_start_but_do_not_build(play: Play) -> None:
 def test_a_side_that_is_stopped_can_be_ended(play: Play) -> None:
     early = early_side(lambda: play.side(seconds=60.0))
     play.wait_for("build")
-    with ahead.timing():
+    with quiet.timing():
         begin = time.monotonic()
         early.close()
         assert time.monotonic() - begin < 20
@@ -339,9 +339,9 @@ def test_the_limit(wanted: str | int, least: int, most: int) -> None:
 
 
 def test_builds_begin_in_batches() -> None:
-    batches = ahead.Batches()
+    batches = quiet.Batches()
     assert [batches.room(held, 3) for held in (0, 1, 2, 3, 2, 1, 0, 1)] == [
         *(True, True, True, False),
         *(False, False, True, True),
     ]
-    assert [ahead.Batches().room(0, most) for most in (0, 1)] == [False, True]
+    assert [quiet.Batches().room(0, most) for most in (0, 1)] == [False, True]

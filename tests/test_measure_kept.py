@@ -24,7 +24,7 @@ from boosterrun.config import (
     TimeoutsConfig,
 )
 from boosterrun.measure import kept, warm
-from boosterrun.measure.engine import BaselineFailed
+from boosterrun.measure.judged import BaselineFailed
 from boosterrun.packs import Acf
 from boosterrun.system import closer
 

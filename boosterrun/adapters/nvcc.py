@@ -23,7 +23,8 @@ from boosterrun.config import Config, NvccMode, NvccWorkload
 from boosterrun.errors import RunError, UsageError
 from boosterrun.measure import ahead, rounds
 from boosterrun.measure.api import Built, Side, SideName, SideSpec
-from boosterrun.measure.engine import BaselineFailed, Engine
+from boosterrun.measure.engine import Engine
+from boosterrun.measure.judged import BaselineFailed
 from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.nvcc import command, open_side
 from boosterrun.measure.sessions import Sources

@@ -15,7 +15,7 @@ from boosterrun.compilers import compilation, cubin, fatbin, resources
 from boosterrun.compilers.nvcc_options import Plan
 from boosterrun.compilers.proof import Code
 from boosterrun.errors import RunError
-from boosterrun.measure import ahead
+from boosterrun.measure import quiet
 from boosterrun.system import process
 from boosterrun.system.process import Completed
 
@@ -89,7 +89,7 @@ class Early:
 
     def __init__(self) -> None:
         self._offered: dict[object, Future[Program]] = {}
-        self._batches = ahead.Batches()
+        self._batches = quiet.Batches()
 
     def offer(self, key: object, make: Callable[[], Program], most: int) -> bool:
         """Begin to build if the batch has room (``most``); return whether this one is on its way."""
@@ -112,7 +112,7 @@ class Early:
 
 def _fulfil(future: Future[Program], make: Callable[[], Program]) -> None:
     try:
-        with ahead.building():
+        with quiet.building():
             future.set_result(make())
     except BaseException as error:  # whoever waits must learn of it; it fails again in its own turn
         future.set_exception(error)

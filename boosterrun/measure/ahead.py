@@ -1,9 +1,6 @@
-"""Start, build and check sides before their turn; while a pair is timed, what builds is stopped.
+"""Start, build and check sides before their turn, but not while pairs are timed.
 
-Compilers and first runs would share the caches or the GPU with a pair, so their processes are stopped for as
-long as one is timed. Beside pairs on a GPU, sides start all the same (a fork, imports, a CUDA context): no
-pair shows it (docs/methodology.md has the figures). Nothing is decided on what went wrong ahead of its turn:
-such a side is started again in its turn.
+Nothing is decided on what went wrong ahead of its turn: such a side is started again in its turn.
 """
 
 from __future__ import annotations
@@ -13,13 +10,13 @@ import contextlib
 import os
 import shutil
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from boosterrun.measure import quiet
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideSpec
 
 # Of four cores three may build: one is left for the pairs and for us.
@@ -30,21 +27,13 @@ _PATIENCE = 0.02
 # Sides that are ahead may have half of the GPU's free memory; besides what it allocates, each has a context.
 _MEMORY = 0.5
 _CONTEXT = 600 << 20
-# What a stopped process had queued on the GPU comes to its end meanwhile, in seconds.
-_SETTLE = 0.005
 
 
-class Abortable(Side, Protocol):
+class Abortable(Side, quiet.Stoppable, Protocol):
     """A side whose process can be handled from another thread. None of these raises."""
 
     def abort(self) -> None:
         """Kill what runs; whoever waits for it gets SideFailed."""
-
-    def pause(self) -> None:
-        """Stop what runs where it is."""
-
-    def unpause(self) -> None:
-        """Let it go on."""
 
     def alive(self) -> bool:
         """Whether its process is there."""
@@ -65,106 +54,6 @@ def limit(wanted: str | int) -> int:
         cores = len(os.sched_getaffinity(0))
         return min(_MOST, int(cores * _SHARE)) if cores >= _LEAST_CORES else 0
     return max(0, int(wanted))
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What goes on ahead of its turn.
-
-    Attributes:
-        side: None: it cannot be stopped. start: it is a side's start, which no pair on a GPU shows.
-        over: it need not begin any more.
-    """
-
-    side: Abortable | None
-    start: bool = False
-    over: threading.Event = field(default_factory=threading.Event)
-
-
-class _Turns:
-    """Many may work ahead or one may time; who waits to time goes before those who come later."""
-
-    def __init__(self) -> None:
-        self._change = threading.Condition()
-        self._working: list[_Work] = []
-        self._timing: list[bool] = []
-
-    @contextlib.contextmanager
-    def working(self, work: _Work) -> Iterator[None]:
-        with self._change:
-            self._change.wait_for(lambda: work.over.is_set() or not self._stops(work))
-            self._working.append(work)
-        try:
-            yield
-        finally:
-            with self._change:
-                self._working.remove(work)
-                if work.side is not None and self._stops(work):  # stopped just when it had finished
-                    work.side.unpause()
-                self._change.notify_all()
-
-    @contextlib.contextmanager
-    def timing(self, everything: bool) -> Iterator[None]:
-        with self._change:
-            self._timing.append(everything)
-            stopped = [work.side for work in self._working if work.side is not None and self._stops(work)]
-            for side in stopped:
-                side.pause()
-        try:
-            with self._change:
-                self._change.wait_for(lambda: not any(work.side is None for work in self._working))
-            if stopped:
-                time.sleep(_SETTLE)
-            yield
-        finally:
-            with self._change:
-                self._timing.remove(everything)
-                for work in self._working:
-                    if work.side is not None and not self._stops(work):
-                        work.side.unpause()
-                self._change.notify_all()
-
-    def end(self, over: threading.Event) -> None:
-        """Let whoever waits with this event wait no longer."""
-        with self._change:
-            over.set()
-            self._change.notify_all()
-
-    def _stops(self, work: _Work) -> bool:
-        return any(everything or not work.start for everything in self._timing)
-
-
-_turns = _Turns()
-
-
-def timing(*, everything: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Stop every build that is ahead of its turn, or ``everything``; waits for what cannot be stopped."""
-    return _turns.timing(everything)
-
-
-def building() -> contextlib.AbstractContextManager[None]:
-    """Be one of those that build ahead and cannot be stopped: waits while pairs are timed, is waited for."""
-    return _turns.working(_Work(None))
-
-
-class Batches:
-    """Lets builds begin a batch at a time, when the last batch is used up.
-
-    Pairs wait for every build that cannot be stopped. Were one begun after each job, each next job would
-    wait for a whole build: measured with nvcc on an H200, 8 s a job of which 1 s was its own. A batch is
-    waited for once.
-    """
-
-    def __init__(self) -> None:
-        self._open = True
-
-    def room(self, held: int, most: int) -> bool:
-        """Whether one more may begin: ``held`` are built or on their way, ``most`` make a batch."""
-        if held == 0:
-            self._open = True
-        elif held >= most:
-            self._open = False
-        return self._open and held < most
 
 
 class EarlySide(Closing):
@@ -194,17 +83,17 @@ class EarlySide(Closing):
     def _run(self) -> None:
         # Whatever is wrong will be wrong again in its turn, and is told then.
         with contextlib.suppress(Exception):
-            with _turns.working(_Work(self._side, True, self._cancelled)):
+            with quiet.working(quiet.Work(self._side, True, self._cancelled)):
                 if self._cancelled.is_set():
                     return
                 hello = self._side.start()
             for errand in self._errands:
-                with _turns.working(_Work(self._side, False, self._cancelled)):
+                with quiet.working(quiet.Work(self._side, False, self._cancelled)):
                     if self._cancelled.is_set():
                         return
                     built = self._side.build(errand.shape, errand.params)
                 for seed in errand.seeds:
-                    with _turns.working(_Work(self._side, False, self._cancelled)):
+                    with quiet.working(quiet.Work(self._side, False, self._cancelled)):
                         if self._cancelled.is_set():
                             return
                         self._checked[errand.shape, seed] = self._side.check(errand.shape, seed)
@@ -256,7 +145,7 @@ class EarlySide(Closing):
 
     def close(self) -> None:
         """End it, also in the middle of a build. Never raises; may be called twice."""
-        _turns.end(self._cancelled)
+        quiet.end(self._cancelled)
         _room.leave(self)
         while self._thread is not None and self._thread.is_alive():
             self._side.abort()

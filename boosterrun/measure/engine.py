@@ -16,28 +16,24 @@ from typing import Any, TypeVar
 
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.config import Config
-from boosterrun.decision import policy
 from boosterrun.decision.decide import Decider
 from boosterrun.decision.pairs import FILENAME, Protocol
 from boosterrun.errors import RunError
 from boosterrun.gpus import alive, binding, lease
-from boosterrun.measure import ahead, blame, progress, takeover
+from boosterrun.measure import ahead, blame, judged, progress, quiet, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
+from boosterrun.measure.judged import BaselineFailed
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.sessions import OpenSide, Sides, Sources, check_seeds
-from boosterrun.measure.trial import METRIC, UNIT, Application, Rejected, Trial
+from boosterrun.measure.trial import UNIT, Application, Rejected, Trial
 from boosterrun.measure.watch import Stages, Watch
-from boosterrun.results.record import KEPT, rejected
+from boosterrun.results.record import KEPT
 from boosterrun.system import closer
 
 T = TypeVar("T")
 Prove = Callable[[Built, Built], Application]
 _OUT_OF_MEMORY = re.compile("out ?of ?memory", re.IGNORECASE)
-
-
-class BaselineFailed(RunError):  # noqa: N818 - names what happened
-    """The baseline broke: no candidate's fault, so no decision."""
 
 
 @dataclass
@@ -110,7 +106,9 @@ class Engine:
             self._run()
         finally:
             self.close()
-        return self._judgement()
+        return judged.judgement(
+            self.job, self.trials, phases=self.phases, hello=self.hello, stages=self.stages.readings
+        )
 
     def close(self) -> None:
         """End every side that was made for a later session. Never raises."""
@@ -196,7 +194,7 @@ class Engine:
         with contextlib.ExitStack() as stack:
             with self._phase("wait"):
                 device = self.hello.device if self.hello is not None else None
-                stack.enter_context(ahead.timing(everything=device is None))
+                stack.enter_context(quiet.timing(everything=device is None))
                 stack.enter_context(lease.held(binding.told(device), self.job.config.gpu.wait))
             yield
 
@@ -356,51 +354,6 @@ class Engine:
         raise Rejected("wrong_result", f"shape {trial.name}: {words}")
 
     # ---- the record ----
-
-    def _judgement(self) -> Judgement:
-        failed = next((t for t in self.trials if t.rejected and t.rejected.reason != "identical_code"), None)
-        reasons: dict[str, str | None] = {}
-        messages: dict[str, str] = {}
-        for trial in self.trials:
-            reasons[trial.name], messages[trial.name] = trial.reason(), trial.message()
-            if failed is not None and failed.rejected is not None and trial.open:
-                reasons[trial.name] = failed.rejected.reason
-                messages[trial.name] = f"not measured to the end: rejected at shape {failed.name}"
-        if self.job.acf is None:
-            overall = _self_test(reasons, messages)
-            reasons = dict.fromkeys(reasons, overall.reason)
-        else:
-            overall = policy.policy(reasons, self.protocol.every_shape)
-        if overall.reason is None:
-            broken = next(name for name, reason in reasons.items() if reason is None)
-            advice = "Run the workload by hand without an ACF and mend it"
-            raise BaselineFailed(f"shape {broken}: {messages[broken]}", advice)
-        said = next((messages[n] for n, r in reasons.items() if r == overall.reason), overall.message)
-        versions = dict(self.hello.versions) if self.hello else {}
-        return Judgement(
-            decision=_word(overall.reason),
-            message=said if len(reasons) == 1 or failed is not None else f"{overall.message} {said}",
-            shapes=[t.record(_word(reasons[t.name] or ""), messages[t.name]) for t in self.trials],
-            objective={"metric": METRIC, "unit": UNIT, "better": "lower", "tie_breakers": []},
-            phases={name: round(seconds, 6) for name, seconds in self.phases.items()},
-            versions=versions,
-            stages=self.stages.readings,
-        )
-
-
-def _word(reason: str) -> str:
-    return KEPT if reason == KEPT else rejected(reason)
-
-
-def _self_test(reasons: dict[str, str | None], messages: dict[str, str]) -> policy.Overall:
-    """The baseline against itself may only end as "no difference"."""
-    for shape, reason in reasons.items():
-        if reason not in ("no_gain", "inconclusive"):
-            raise RunError(
-                f"self-test failed: the baseline against itself is {reason} on {shape}: {messages[shape]}",
-                "Trust nothing measured here before it passes; look for other users of the GPU",
-            )
-    return policy.Overall("no_difference", "The baseline does not differ from itself: no difference.")
 
 
 def _both(baseline: Callable[[], T], candidate: Callable[[], T]) -> tuple[T, T]:
