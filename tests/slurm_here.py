@@ -139,6 +139,10 @@ class Slurm:
                 os.kill(pid, signal.SIGKILL)
         daemon.wait()
 
+    def measures(self, name: str) -> bool:
+        """Whether a worker of a job runs on a node: its job cannot have a result yet."""
+        return any("boosterrun.measure" in _command(pid) for pid in _with(f"SLURMD_NODENAME={name}"))
+
     def ask(self, *command: str) -> str:
         """What one of Slurm's commands says."""
         done = subprocess.run(
