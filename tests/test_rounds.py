@@ -125,3 +125,13 @@ def test_what_is_kept_for_one_shape_is_looked_at_in_fresh_processes_on_all_other
     assert shape["same"]["pairs"]["guard"] == 12
     assert shape["same"]["statistics"]["gain_from"] == "guard"
     assert {p["session"] for p in sweep.pairs("01-x") if p["phase"] == "guard"} == {1, 2, 3}
+
+
+def test_two_runs_in_one_folder_share_the_jobs_of_a_round(sweep: Sweep) -> None:
+    command = [*sweep.command, "sweep.build_ahead=3"]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [run.communicate(timeout=200)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert sweep.decisions() == DECISIONS
+    assert not list(sweep.out.rglob("*.old*"))
+    assert sum(stdout.count("(done before)") for stdout in said) == len(NAMES)

@@ -141,7 +141,14 @@ def _early(cfg: DictConfig, folder: Path) -> tuple[base.Preparing, base.Job | No
     acf = pack.get(config.acf.id)
     controls = packs.materialise(pack.read(acf), acf.sha256)
     toolchain = cast(base.Adapter, adapter).toolchain(config, os.environ)
-    return adapter, base.Job(config, acf, controls, folder, folder / WORK, toolchain, config.gpu.arch)
+    work = _private(folder / WORK)
+    return adapter, base.Job(config, acf, controls, folder, work, toolchain, config.gpu.arch)
+
+
+def _private(folder: Path) -> Path:
+    """Make a folder for what user code writes: that may hold secrets, and is for nobody else to read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def end_round() -> None:
@@ -208,8 +215,7 @@ class _Job:
         if result["pack"] is not None:
             _require_controls(_pack(config), toolchain)
 
-        # What user code writes there may hold secrets: it is for nobody else to read.
-        self.work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _private(self.work)
         job = base.Job(config, acf, controls, self.folder, self.work, toolchain, config.gpu.arch)
         judgement = adapter.judge(job)
         result["environment"]["gpu"]["after"] = gpu.snapshot(binding.uuids())

@@ -143,6 +143,19 @@ def _among(result: Earlier, folder: Path, candidates: int) -> Standing:
     return Standing("done", result["message"], again, rewritten=True)
 
 
+def hold(folder: Path) -> int | None:
+    """Have a job's folder alone: a descriptor to close at the end; None: another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:  # where locks do not work, the last to finish wins
+        pass
+    return descriptor
+
+
 @contextlib.contextmanager
 def turn(folder: Path) -> Iterator[None]:
     """Have a job's folder alone: another process that runs the same job is waited for."""

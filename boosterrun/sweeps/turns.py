@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from boosterrun.system import interrupt, redact
 _BUILT_AHEAD: set[Path] = set()
 # Folders of jobs that have been screened, and whose turn is to come.
 _SCREENED: set[Path] = set()
+# Their folders are held until then: another process must not begin what is half done here.
+_HELD: dict[Path, int] = {}
 
 
 def run_job(cfg: DictConfig) -> Mapping[str, Any]:
@@ -38,7 +41,7 @@ def run_job(cfg: DictConfig) -> Mapping[str, Any]:
     redact.learn(OmegaConf.to_container(cfg, resolve=True))
     written.keep(cfg, folder)
     progress.job(folder.name)
-    with interrupt.handling(), resume.turn(folder):
+    with interrupt.handling(), _alone(folder):
         result = _turn(cfg, folder)
         if binding.lost(result, folder.parent, folder.name):
             result = _turn(cfg, folder)  # once: a candidate may be what breaks one GPU after the other
@@ -127,14 +130,35 @@ def screen(config: DictConfig) -> None:
     with contextlib.suppress(BoosterrunError, OSError):
         redact.learn(OmegaConf.to_container(task, resolve=True))
         folder.mkdir(parents=True, exist_ok=True)
-        with resume.turn(folder):
-            resume.settle(typed(task), folder, built_ahead=True)
-            if app.screen(task, folder):
-                _SCREENED.add(folder)
-                return
-            resume.withdraw(folder)
+        if (held := resume.hold(folder)) is not None:
+            _HELD[folder] = held
+            if resume.settle(typed(task), folder, built_ahead=True) is None:
+                if app.screen(task, folder):
+                    _SCREENED.add(folder)
+                    return
+                resume.withdraw(folder)
+    _let_go(folder)
     app.drop(folder)
     _BUILT_AHEAD.discard(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Have a job's folder alone, as it may be since the job's screen."""
+    place = folder.absolute()
+    if place not in _HELD:
+        with resume.turn(folder):
+            yield
+        return
+    try:
+        yield
+    finally:
+        _let_go(place)
+
+
+def _let_go(folder: Path) -> None:
+    if (held := _HELD.pop(folder, None)) is not None:
+        os.close(held)
 
 
 def _to_come(config: DictConfig) -> tuple[DictConfig, Path]:
@@ -163,7 +187,9 @@ def rounds(
             near = [config(n) for n in range(start, min(start + 2 * size, count))]
             _prepare(near[:size], near[size:], begin)
         begin()
-        yield from range(start, min(start + size, count))
+        # Those that are held here come first: who waits for another's must hold none that it waits for.
+        due = range(start, min(start + size, count))
+        yield from sorted(due, key=lambda n: size > 1 and _to_come(config(n))[1] not in _SCREENED)
         if size > 1:
             end_round()
 
@@ -187,3 +213,5 @@ def close() -> None:
     from boosterrun.sweeps import app  # noqa: PLC0415 - see _turn
 
     app.close()
+    for folder in list(_HELD):
+        _let_go(folder)
