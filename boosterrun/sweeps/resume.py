@@ -143,33 +143,34 @@ def _among(result: Earlier, folder: Path, candidates: int) -> Standing:
     return Standing("done", result["message"], again, rewritten=True)
 
 
-def hold(folder: Path) -> int | None:
-    """Have a job's folder alone: a descriptor to close at the end; None: another process has it."""
+def hold(folder: Path, *, wait: bool = False) -> int | None:
+    """Have a job's folder alone: a descriptor to close at the end; None: another has it, unless we wait."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         os.close(descriptor)
         return None
     except OSError:  # where locks do not work, the last to finish wins
         pass
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
 @contextlib.contextmanager
 def turn(folder: Path) -> Iterator[None]:
     """Have a job's folder alone: another process that runs the same job is waited for."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = hold(folder)
+    if descriptor is None:
+        sys.stderr.write(f"boosterrun: another process runs {folder.name}: waiting for it\n")
+        descriptor = hold(folder, wait=True)
     try:
-        with contextlib.suppress(OSError):  # where locks do not work, the last to finish wins
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                sys.stderr.write(f"boosterrun: another process runs {folder.name}: waiting for it\n")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def settle(config: Config, folder: Path, *, built_ahead: bool = False) -> Earlier | None:
