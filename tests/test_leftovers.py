@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,15 @@ def test_a_killed_sweep_leaves_nothing_for_long(tmp_path: Path) -> None:
     done = run(*sweep, cwd=tmp_path, TMPDIR=str(temporary))
     assert done.returncode == 0, done.stderr
     assert not [path for path in temporary.iterdir() if "baseline" in path.name]
+
+
+def test_folders_are_made_by_many_threads_at_once(tmp_path: Path) -> None:
+    """One that has no name yet was taken by another thread for one that is gone, and its lock was closed."""
+
+    def one(number: int) -> bool:
+        with leftovers.scratch(f"s{number % 3}-", tmp_path) as path:
+            return path.is_dir() and not path.name.startswith(leftovers._NEW)
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        assert all(pool.map(one, range(400)))
+    assert list(tmp_path.iterdir()) == []

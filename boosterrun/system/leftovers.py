@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from boosterrun.system import locks
 _NEW = ".new-"
 
 _held: dict[Path, int] = {}
+_one_at_a_time = threading.Lock()
 
 
 def make(prefix: str, parent: Path | None = None) -> Path:
@@ -30,22 +32,27 @@ def make(prefix: str, parent: Path | None = None) -> Path:
     folder removes it. Raises RunError when it cannot be made.
     """
     place = Path(tempfile.gettempdir()) if parent is None else parent
-    _let_go()
-    try:
-        _clear(place, prefix)
-        new = Path(tempfile.mkdtemp(prefix=f"{_NEW}{prefix}", dir=place))
-        path = new.with_name(new.name.removeprefix(_NEW))
-        descriptor = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        _held[path] = descriptor
-        with contextlib.suppress(OSError):  # where locks do not work it keeps the name that nobody looks for
-            locks.try_lock(descriptor)
-            new.rename(path)
-        if not path.exists():
-            _held[new] = _held.pop(path)
-            path = new
-    except OSError as error:
-        advice = "Free some space there, or set TMPDIR"
-        raise RunError(f"cannot write to {place}: {error.strerror}", advice) from error
+    with _one_at_a_time:  # another thread would take a folder that has no name yet for one that is gone
+        _let_go()
+        try:
+            _clear(place, prefix)
+            return _make(prefix, place)
+        except OSError as error:
+            advice = "Free some space there, or set TMPDIR"
+            raise RunError(f"cannot write to {place}: {error.strerror}", advice) from error
+
+
+def _make(prefix: str, place: Path) -> Path:
+    new = Path(tempfile.mkdtemp(prefix=f"{_NEW}{prefix}", dir=place))
+    path = new.with_name(new.name.removeprefix(_NEW))
+    descriptor = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _held[path] = descriptor
+    with contextlib.suppress(OSError):  # where locks do not work it keeps the name that nobody looks for
+        locks.try_lock(descriptor)
+        new.rename(path)
+    if not path.exists():
+        _held[new] = _held.pop(path)
+        path = new
     return path
 
 
@@ -57,7 +64,8 @@ def scratch(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-        _let_go()
+        with _one_at_a_time:
+            _let_go()
 
 
 def _clear(place: Path, prefix: str) -> None:
@@ -81,13 +89,14 @@ def _clear_one(path: Path) -> None:
 
 def _let_go() -> None:
     """Close what belongs to folders that are gone."""
-    for path in [path for path in list(_held) if not path.exists()]:
-        with contextlib.suppress(KeyError):  # another thread was faster
-            os.close(_held.pop(path))
+    for path in [path for path in _held if not path.exists()]:
+        os.close(_held.pop(path))
 
 
 def _forget() -> None:
     """In a fork of this process the folders are not ours: their owner's end must end the locks."""
+    global _one_at_a_time  # noqa: PLW0603 - another thread may have held it
+    _one_at_a_time = threading.Lock()
     while _held:
         os.close(_held.popitem()[1])
 
