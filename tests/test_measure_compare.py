@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from boosterrun.measure import compare as measure
 from boosterrun.measure.arrays import keep, leaves, look, poison
 from boosterrun.measure.compare import compare, default_tolerance
 
@@ -107,6 +108,40 @@ def test_element_bounds_are_used_when_given() -> None:
     assert not verdict(output, reference, tolerance=0.1, atol=0.4)[0]
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 99),
+    st.sampled_from(FLOATS),
+    st.lists(st.tuples(st.integers(0, 152), st.sampled_from([1e-4, 0.05, 3.0, np.nan, np.inf])), max_size=3),
+    st.sampled_from(
+        [{}, {"tolerance": 0.1}, {"rtol": 0.01}, {"atol": 0.01}, {"tolerance": 1.0, "atol": 9.0}]
+    ),
+    st.sampled_from([1.0, 0.0, 1e200]),
+)
+def test_the_look_at_what_is_right_says_what_the_scan_says(
+    seed: int, dtype: str, off: list[tuple[int, float]], bounds: dict[str, float], scale: float
+) -> None:
+    """It may leave anything to the scan, but not what is simply right."""
+    reference = normal(seed) * scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        output = reference.astype(dtype)
+        for index, by in off:
+            output.reshape(-1)[index] += by
+    parts = measure._Parts(look(output)[0], keep(reference)[0])
+    given_ = measure.Bounds(**{"tolerance": default_tolerance(dtype), **bounds})
+    scan = measure._Scan(parts, given_, exact=False)
+    for start in parts.starts:
+        scan.add(start)
+    expected, found = scan.result(), measure._all_right(parts, given_)
+    if found is None:
+        assert expected["message"] or scale == 1e200  # whose squares are infinite
+        return
+    assert not expected["message"]
+    for key in ("relative_error", "largest_error"):
+        assert found.pop(key) == pytest.approx(expected.pop(key), rel=1e-9)
+    assert found == expected
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint64", "bool"])
 def test_integers_and_truth_values_must_be_equal(dtype: str) -> None:
     reference = np.arange(10).astype(dtype)
@@ -199,9 +234,16 @@ def test_poison_fills_what_it_can() -> None:
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+def require_torch(device: str) -> Any:
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return torch
+
+
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> str:
-    pytest.importorskip("torch")
+    require_torch(request.param)
     return str(request.param)
 
 
@@ -289,7 +331,7 @@ def test_views_gradients_and_odd_references_are_compared_too(device: str) -> Non
 
 @pytest.mark.gpu
 def test_a_large_output_is_compared_with_little_memory() -> None:
-    torch = pytest.importorskip("torch")
+    torch = require_torch("cuda")
     output = torch.randn(1 << 26, device="cuda").bfloat16()
     kept = keep(output.double())
     torch.cuda.synchronize()
@@ -301,7 +343,7 @@ def test_a_large_output_is_compared_with_little_memory() -> None:
 
 @pytest.mark.gpu
 def test_a_full_gpu_sends_the_comparison_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
+    torch = require_torch("cuda")
     output = torch.randn(1 << 25, device="cuda")
     expected = verdict(output, output)
     torch.cuda.empty_cache()

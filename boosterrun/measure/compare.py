@@ -125,7 +125,7 @@ class _Parts:
         if self.xp is np:
             with np.errstate(over="ignore"):
                 return part.astype(self._wide)
-        if part.element_size() < 4 and self.output.kind == "float":
+        if part.element_size() == 1 and self.output.kind == "float":
             part = part.float()  # not every torch converts float8 at once
         return part.to(self._wide)
 
@@ -140,6 +140,8 @@ def _scan(parts: _Parts, bounds: Bounds) -> dict[str, Any]:
     exact = output.kind in ("int", "bool") and not bounds.given
     if bounds.tolerance is None:
         bounds = replace(bounds, tolerance=default_tolerance(output.dtype))
+    if not exact and (right := _all_right(parts, bounds)) is not None:
+        return right
     scan = _Scan(parts, bounds, exact)
     for start in parts.starts:
         scan.add(start)
@@ -149,6 +151,54 @@ def _scan(parts: _Parts, bounds: Bounds) -> dict[str, Any]:
         found["expected"] = parts.item(1, scan.first_bad)
         found["actual"] = parts.item(0, scan.first_bad)
     return found
+
+
+def _all_right(parts: _Parts, bounds: Bounds) -> dict[str, Any] | None:
+    """Say of arrays with nothing wrong what :class:`_Scan` says of them; None: something may be wrong.
+
+    Outputs mostly are right. This asks a GPU once, where a scan asks it six times a part, and it needs a
+    third of its kernels: each is loaded by each process, a few milliseconds under the driver's lock.
+    """
+    tolerance, rtol, atol = bounds.tolerance or 0.0, bounds.rtol, bounds.atol
+    slope = _ELEMENT_FACTOR * tolerance if rtol is None and atol is None else rtol or 0.0
+    found = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in parts.starts:
+            reference = parts.wide(1, start)
+            error, size = abs(parts.wide(0, start) - reference), abs(reference)
+            norm = parts.xp.linalg.norm
+            found += [norm(error), norm(size), error.max(), (error - slope * size).max()]
+        errors, sizes, largest, excess = (
+            parts.xp.stack(found).reshape(-1, 4).T.tolist() if found else ([], [], [math.nan], [math.nan])
+        )
+    error_squares, reference_squares = (sum(n * n for n in norms) for norms in (errors, sizes))
+    relative = _relative(error_squares, reference_squares)
+    if rtol is None and atol is None:
+        atol = slope * math.sqrt(reference_squares / parts.output.size)
+    # A norm is finite only if every element is. What is not, or is a NaN, is no less than any bound.
+    finite = math.isfinite(error_squares) and math.isfinite(reference_squares)
+    if not (finite and relative <= tolerance and all(e <= (atol or 0.0) for e in excess)):
+        return None
+    return _detail(relative, tolerance, max(largest))
+
+
+def _relative(error_squares: float, reference_squares: float) -> float:
+    if reference_squares > 0:
+        return math.sqrt(error_squares / reference_squares)
+    return 0.0 if error_squares == 0 else math.inf
+
+
+def _detail(
+    relative: float, tolerance: float, largest: float, *, off: int = 0, nonfinite: int = 0, message: str = ""
+) -> dict[str, Any]:
+    return {
+        "relative_error": _number(relative),
+        "tolerance": tolerance,
+        "largest_error": _number(largest),
+        "elements_off": off,
+        "nonfinite": nonfinite,
+        "message": message,
+    }
 
 
 class _Scan:
@@ -198,10 +248,7 @@ class _Scan:
         """Return the errors and what is wrong with them."""
         if self.exact:
             return {"elements_off": self.off, "message": f"{self.off} elements differ" if self.off else ""}
-        if self.reference_squares > 0:
-            relative = math.sqrt(self.error_squares / self.reference_squares)
-        else:
-            relative = 0.0 if self.error_squares == 0 else math.inf
+        relative = _relative(self.error_squares, self.reference_squares)
         message = ""
         if self.undefined:
             message = f"the reference itself has {self.undefined} NaN"
@@ -213,14 +260,14 @@ class _Scan:
             message = (
                 f"{self.off} elements are off by more than {self.atol:.3g} + {self.rtol:.3g} * |reference|"
             )
-        return {
-            "relative_error": _number(relative),
-            "tolerance": self.tolerance,
-            "largest_error": _number(self.largest),
-            "elements_off": self.off,
-            "nonfinite": self.nonfinite,
-            "message": message,
-        }
+        return _detail(
+            relative,
+            self.tolerance,
+            self.largest,
+            off=self.off,
+            nonfinite=self.nonfinite,
+            message=message,
+        )
 
 
 def _rms(parts: _Parts) -> float:
