@@ -433,3 +433,53 @@ def test_only_what_was_screened_without_a_gain_is_guarded():
         kept.add(pair)
     assert kept.reason == "KEPT"
     assert not kept.guards(1)
+
+
+PROTOCOLS = [
+    Protocol(),
+    Protocol(method="fixed", trials=12),
+    Protocol(method="fixed", trials=40),
+    Protocol(method="quick", trials=4, confirm_sessions=1),
+    Protocol(max_voids=2),
+    Protocol(futility_evidence=1.5),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    protocol=st.sampled_from(PROTOCOLS),
+    gains=st.lists(st.sampled_from([-0.3, -0.01, 0.0, 0.012, 0.05, 0.3]), min_size=1, max_size=8),
+    voids=st.sampled_from([0.0, 0.1, 0.6]),
+    renewed=st.integers(0, 60),
+    seed=st.integers(0, 99),
+)
+def test_no_pair_before_the_next_look_is_one_too_many(protocol, gains, voids, renewed, seed):
+    """Whatever a candidate does from pair to pair, and though the processes be renewed."""
+    machine = Machine(seed)
+    decider, count = Decider(protocol, 5), 0
+    while decider.decision().state != "final" and count < 300:
+        due, wanted = (decider.phase, decider.session), decider.certain()
+        assert wanted >= 1
+        for number in range(wanted):
+            assert not decider.final
+            assert number == 0 or (decider.phase, decider.session) == due
+            machine.gain = gains[count % len(gains)]
+            pair = machine.pair(*due)
+            void = "disturbed" if machine.rng.random() < voids else None
+            decider.add(replace(pair, void=void))
+            count += 1
+        if count >= renewed > 0:
+            decider.renew()
+            renewed = 0
+
+
+def test_a_look_comes_after_as_many_pairs_as_can_be():
+    decider, looks = Decider(Protocol(), 30), []
+    machine = Machine(0, 0.2)
+    while (decision := decider.decision()).state != "final":
+        looks.append((decision.phase, decider.certain()))
+        for _ in range(looks[-1][1]):
+            decider.add(machine.pair(decision.phase, decision.session))
+    assert decider.reason == "KEPT"
+    assert looks[:2] == [("calibrate", 10), ("screen", 4)]
+    assert [most for phase, most in looks if phase == "confirm"] == [decider.quota] * 3

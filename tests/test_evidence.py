@@ -57,6 +57,20 @@ def test_the_most_evidence_is_that_of_pairs_which_all_win():
     assert most_log_evidence(7) == pytest.approx(wealth.log)
 
 
+@given(st.lists(st.floats(-1, 1), max_size=12), st.floats(0.1, 12))
+def test_the_soonest_end_is_that_of_scores_which_are_all_one(scores, log):
+    wealth, ahead = Wealth(), Wealth()
+    for score in scores:
+        wealth.add(score)
+        ahead.add(score)
+    count = wealth.soonest(log)
+    for _ in range(count - 1):
+        ahead.add(1.0)
+    assert count == 1 or ahead.log < log
+    ahead.add(1.0)
+    assert ahead.log >= log
+
+
 def test_evidence_stays_finite_for_json():
     assert math.isfinite(from_log(1e6))
     assert from_log(math.log(20.0)) == pytest.approx(20.0)

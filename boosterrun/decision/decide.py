@@ -137,6 +137,27 @@ class Decider:
         begun = len(self.guard.get(session, ()))
         return wanted and begun < self._guard_quota and self._guard_sessions < self.protocol.confirm_sessions
 
+    def certain(self, guarded: int = 0) -> int:
+        """How many pairs to measure before the next look, at least one: none of them can be one too many.
+
+        ``guarded``: the session in which the shape is guarded; 0: of the phase and session that are due. As
+        long as no launch fails: such a pair may be the last.
+        """
+        protocol = self.protocol
+        if guarded:
+            left = self._guard_quota - len(self.guard.get(guarded, ()))
+        elif self.phase == "calibrate":
+            left = protocol.calibration_pairs - len(self.calibration)
+        elif self.phase == "screen":
+            left = protocol.min_pairs - len(self.screen)
+        else:
+            left = self.quota - len(self.confirm.get(self.session, ()))
+            if self.sequential:
+                left = min(left, self.minus.soonest(math.log(protocol.futility_evidence)))
+            elif len({*self.confirm, self.session}) >= protocol.confirm_sessions:
+                left = min(left, protocol.trials - len(self._fresh()))
+        return max(1, min(left, protocol.max_voids - self.voids + 1))
+
     @property
     def _guard_quota(self) -> int:
         protocol = self.protocol

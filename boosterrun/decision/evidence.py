@@ -47,6 +47,14 @@ class Wealth:
         """Natural logarithm of the e-value."""
         return _log_mean(self._logs)
 
+    def soonest(self, log: float) -> int:
+        """How many more scores it takes at least, each being 1, until the e-value's logarithm is ``log``."""
+        logs, count = list(self._logs), 0
+        while count == 0 or _log_mean(logs) < log:
+            logs = [w + math.log1p(stake) for w, stake in zip(logs, STAKES, strict=True)]
+            count += 1
+        return count
+
 
 def most_log_evidence(pairs: int) -> float:
     """Logarithm of the largest e-value that ``pairs`` pairs can give, every score being 1."""

@@ -28,6 +28,8 @@ LAUNCH_COST_SHOWS_MS = 0.1
 _MIN_LAUNCHES = 3
 # Seconds. To ask a busy driver takes as long as a short pair.
 _BACK_TO_BACK = 0.02
+_STRETCH = 0.05
+Watch = Callable[[], str | None]
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,24 @@ def _cannot_write(path: Path, error: OSError) -> RunError:
     )
 
 
+@dataclass(frozen=True)
+class Sides:
+    """Whom a pair compares (``other``: for calibration the baseline as well), and who gets it."""
+
+    baseline: Side
+    other: Side
+    take: Callable[[Pair], None]
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A pair of which it is not known yet whether it was disturbed; ``further``: for its line in the log."""
+
+    pair: Pair
+    unit: str
+    further: dict[str, Any]
+
+
 class PairRunner:
     """Runs pairs of one shape; a coin flipped from a recorded seed decides each pair's order."""
 
@@ -141,28 +161,39 @@ class PairRunner:
         self._log = log
         self._sides = sides
         self.failures: list[str] = []
-        self._marked: Callable[[], str | None] | None = None
+        self._marked: Watch | None = None
         self._at = 0.0
 
-    def run(
-        self, baseline: Side, candidate: Side, disturbance: Callable[[], str | None], phase: str, session: int
-    ) -> Pair:
-        """Time one block of each side and log the pair. Raises SideFailed and RunError.
+    def run(self, sides: Sides, watch: Watch, phase: str, session: int, *, most: int = 1) -> None:
+        """Time a pair and log it, or up to ``most`` short ones. Raises SideFailed and RunError.
 
-        For calibration both sides are the same one. ``disturbance`` says what happened since its last call;
-        a pair that was disturbed is void. A signal to end takes effect when the pair is in the log.
+        ``watch`` says what happened since its last call: pairs in that time are void if anything disturbed
+        it. To ask takes as long as a short pair, so that it is asked once for those of 50 ms; a signal to end
+        takes effect when they are in the log. Each is given to ``sides.take``, also those before a failure.
         """
         with interrupt.shielded():
-            return self._run(baseline, candidate, disturbance, phase, session)
+            self._run(sides, watch, phase, session, most)
 
-    def _run(
-        self, baseline: Side, candidate: Side, disturbance: Callable[[], str | None], phase: str, session: int
-    ) -> Pair:
-        sides = {"b": baseline, "c": candidate}
+    def _run(self, sides: Sides, watch: Watch, phase: str, session: int, most: int) -> None:
+        if self._marked != watch or time.monotonic() - self._at > _BACK_TO_BACK:
+            watch()  # sets the mark from which the pairs are watched; else the last pair's end does
+        begin, timed = time.monotonic(), list[_Timed]()
+        try:
+            while len(timed) < most:
+                timed.append(self._pair(sides, phase, session))
+                if any(timed[-1].pair.failures) or time.monotonic() - begin > _STRETCH:
+                    break
+        finally:
+            void = watch() if timed else None
+            self._marked, self._at = watch, time.monotonic()
+            for each in timed:
+                self._log.append({**self._entry(each.pair, each.unit, void), **each.further})
+            for each in timed:
+                sides.take(replace(each.pair, void=void))
+
+    def _pair(self, sides: Sides, phase: str, session: int) -> _Timed:
         order = toss(self._coin)
-        if self._marked != disturbance or time.monotonic() - self._at > _BACK_TO_BACK:
-            disturbance()  # sets the mark from which the pair is watched; else the last pair's end does
-        blocks = {side: self._block(sides[side]) for side in order}
+        blocks = {side: self._block(sides.baseline if side == "b" else sides.other) for side in order}
         if blocks["b"].timer != blocks["c"].timer:
             raise RunError(
                 f"shape {self.shape}: the sides were timed by {blocks['b'].timer} and {blocks['c'].timer}",
@@ -175,18 +206,14 @@ class PairRunner:
             baseline=tuple(blocks["b"].values),
             candidate=tuple(blocks["c"].values),
         )
-        pair = replace(pair, void=disturbance())
-        self._marked, self._at = disturbance, time.monotonic()
         self.failures += [str(f) for b in blocks.values() for f in b.detail.get("failures", ())]
         failures = {side: list(b.detail["failures"]) for side, b in blocks.items() if "failures" in b.detail}
-        self._log.append(
-            {**({"failures": failures} if failures else {}), **self._entry(pair, blocks["b"].unit)}
-        )
-        return pair
+        further = {"at": time.time(), **({"failures": failures} if failures else {})}
+        return _Timed(pair, blocks["b"].unit, further)
 
     def recall(self, pair: Pair, unit: str) -> None:
         """Log a pair that an earlier job has measured; its own log has the time."""
-        self._log.append({**self._entry(pair, unit), "reused": True})
+        self._log.append({**self._entry(pair, unit, pair.void), "at": time.time(), "reused": True})
 
     def take_over(self, line: dict[str, Any]) -> None:
         """Log a pair that an earlier run of this job has logged; the coin goes on after it."""
@@ -194,7 +221,7 @@ class PairRunner:
             toss(self._coin)
         self._log.append({**line, TAKEN_OVER: True})
 
-    def _entry(self, pair: Pair, unit: str) -> dict[str, Any]:
+    def _entry(self, pair: Pair, unit: str, void: str | None) -> dict[str, Any]:
         return {
             "shape": self.shape,
             "phase": pair.phase,
@@ -202,12 +229,11 @@ class PairRunner:
             "order": pair.order,
             "baseline": pair.baseline,
             "candidate": pair.candidate,
-            "void": pair.void,
+            "void": void,
             "unit": unit,
             "timer": self.timing.timer,
             "launches": self.timing.launches,
             "sides": self._sides,
-            "at": time.time(),
         }
 
     def _block(self, side: Side) -> Samples:

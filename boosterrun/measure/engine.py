@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.config import Config
 from boosterrun.decision.decide import Decider
-from boosterrun.decision.pairs import FILENAME, Protocol
+from boosterrun.decision.pairs import FILENAME, Pair, Protocol
 from boosterrun.errors import RunError
 from boosterrun.gpus import alive, binding, lease
 from boosterrun.measure import ahead, blame, judged, progress, quiet, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
+from boosterrun.measure.blocks import Sides as PairSides
 from boosterrun.measure.judged import BaselineFailed
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.sessions import OpenSide, Sides, Sources, check_seeds
@@ -257,28 +258,30 @@ class Engine:
     @staticmethod
     def _pairs(session: _Session, trial: Trial, runner: PairRunner, memory: ShapeMemory | None) -> None:
         """Run the pairs that the decision asks for in this session."""
-        decision = trial.decider.decision()
-        while decision.state != "final" and decision.session == session.number:
-            other = session.baseline if decision.phase == "calibrate" else session.candidate
-            pair = runner.run(session.baseline, other, session.watch, decision.phase, session.number)
-            trial.pairs.append(pair)
-            trial.decider.add(pair)
+
+        def take(pair: Pair) -> None:
+            trial.take(pair)
             # A launch that failed costs this job its verdict, but not the jobs that come after it.
             sound = pair.void is None and not any(pair.failures)
             if memory is not None and pair.phase == "calibrate" and sound:
                 memory.calibration.append(pair)
+
+        decision = trial.decider.decision()
+        while decision.state != "final" and decision.session == session.number:
+            other = session.baseline if decision.phase == "calibrate" else session.candidate
+            sides = PairSides(session.baseline, other, take)
+            runner.run(sides, session.watch, decision.phase, session.number, most=trial.decider.certain())
             decision = trial.decider.decision()
             progress.pair(trial.name, decision)
 
     @staticmethod
     def _guard(session: _Session, trial: Trial, runner: PairRunner) -> None:
         """Look for a loss on a shape that did not gain, as often as voided pairs allow."""
+        sides, number = PairSides(session.baseline, session.candidate, trial.take), session.number
         for _ in range(trial.decider.protocol.max_voids):
-            if not trial.guards(session.number):
+            if not trial.guards(number):
                 return
-            pair = runner.run(session.baseline, session.candidate, session.watch, "guard", session.number)
-            trial.pairs.append(pair)
-            trial.decider.add(pair)
+            runner.run(sides, session.watch, "guard", number, most=trial.decider.certain(number))
 
     def _begin(self, session: _Session, trial: Trial, memory: ShapeMemory | None, log: PairLog) -> PairRunner:
         """Choose how to time a shape, and take what an interrupted run or another job has measured of it."""
@@ -307,8 +310,7 @@ class Engine:
             if pair in trial.pairs:  # this job has measured it itself, before it began again
                 continue
             runner.recall(pair, UNIT)
-            trial.pairs.append(pair)
-            trial.decider.add(pair)
+            trial.take(pair)
 
     def _build(self, session: _Session, trial: Trial) -> None:
         with self._phase("build"):

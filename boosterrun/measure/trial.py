@@ -73,12 +73,16 @@ class Trial:
         """The number of the process pair in which the next pair is due; 0 is the screen's."""
         return self.decider.decision().session
 
+    def take(self, pair: Pair) -> None:
+        """Take one more pair into account."""
+        self.pairs.append(pair)
+        self.decider.add(pair)
+
     def take_over(self, pairs: Sequence[tuple[dict[str, Any], Pair]], runner: PairRunner) -> None:
         """Go on after pairs that an earlier run of the job has measured, each with its line in the log."""
         for line, pair in pairs:
             runner.take_over(line)
-            self.pairs.append(pair)
-            self.decider.add(pair)
+            self.take(pair)
         self.taken_over = len(pairs)
         self.decider.renew()
 
