@@ -36,6 +36,9 @@ for line in sys.stdin:
         elif line.strip() == "lend":
             with binding.lent([config], Path(sys.argv[1])):
                 moved = os.environ["CUDA_VISIBLE_DEVICES"]
+        elif line.startswith("look "):
+            binding._JUST = float(line.split()[1])
+            moved = [process["pid"] for process in binding.snapshot()["devices"][0]["compute_processes"]]
         elif line.startswith("shell "):
             os.environ["CUDA_VISIBLE_DEVICES"] = line.split()[1]
         else:
@@ -117,6 +120,18 @@ def test_a_released_gpu_is_free_and_the_shell_has_its_variable_back(machine: Mac
     assert tell(first)[0] == "GPU-aa11"
     assert tell(first, "fork")[0] == "GPU-aa11"
     assert tell(machine.start())[0] == "GPU-bb22"  # the fork's end has not given the claim back
+
+
+def test_what_the_driver_has_just_said_is_not_asked_again(machine: Machine) -> None:
+    process = machine.start()
+    tell(process)
+    assert tell(process, "look 60")[1] == []
+    machine.file.write_text(f"{TWO}process GPU-aa11 {process.pid} 50\n")
+    assert tell(process, "look 60")[1] == []
+    assert tell(process, "look 0")[1] == [process.pid]
+    tell(process, "release")
+    machine.file.write_text(TWO)
+    assert tell(process, "look 60")[1] == []  # of all GPUs by now
 
 
 def test_what_is_done_before_the_jobs_has_a_gpu_too(machine: Machine) -> None:

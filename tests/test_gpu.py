@@ -98,7 +98,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *h, u32 *n, struct proc *p) {
 """
 
 SCRIPT = """
-import json, sys, pathlib
+import json, sys, pathlib, time
 from boosterrun.gpus import gpu
 from boosterrun.measure.watch import Stages
 settings = pathlib.Path(sys.argv[1])
@@ -109,6 +109,8 @@ for number, text in enumerate(json.loads(sys.argv[2])):
     out.append({"full": gpu.snapshot(), "light": gpu.light("ab12"), "other": gpu.snapshot(["GPU-9", 0])})
     stages.passed("pairs", number, {"uuid": "ab12"})
     stages.passed("check", number, None)
+    stages.passed("wait", number, {"uuid": "ab12"})  # over at once
+    time.sleep(0.03)
     out[-1]["stages"] = list(stages.readings)
 print(json.dumps(out, allow_nan=False))
 """
@@ -175,7 +177,7 @@ def test_an_idle_device_is_described_in_full(library: Path, tmp_path: Path) -> N
 
 def test_each_stage_has_the_vitals_before_and_after_it(library: Path, tmp_path: Path) -> None:
     found = ask(library, tmp_path, "", "reasons 4\nfail:Power 1")
-    first, second = found[-1]["stages"]
+    first, at_once, second, _ = found[-1]["stages"]
     assert first == {"stage": "pairs", "session": 0, "before": None, "after": first["after"]}
     assert first["after"] == {
         "sm_mhz": 345,
@@ -186,6 +188,7 @@ def test_each_stage_has_the_vitals_before_and_after_it(library: Path, tmp_path: 
         "reasons": ["gpu_idle"],
         "counters_ns": first["after"]["counters_ns"],
     }
+    assert at_once == {"stage": "wait", "session": 0, "before": first["after"], "after": first["after"]}
     assert (second["session"], second["before"]) == (1, first["after"])
     assert second["after"]["reasons"] == ["sw_power_cap"]
 

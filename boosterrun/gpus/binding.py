@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,14 @@ from typing import Any
 
 from boosterrun.config import Config
 from boosterrun.errors import RunError
-from boosterrun.gpus import cards, devices, neighbours, wedged
+from boosterrun.gpus import cards, devices, gpu, neighbours, wedged
 from boosterrun.gpus.devices import VISIBLE, Device
 from boosterrun.system import locks
 
 # So many processes may share one GPU before the rest goes without a claim.
 _LEVELS = 64
+# Seconds.
+_JUST = 0.1
 
 
 class NoGpu(RunError):  # noqa: N818 - says what it is
@@ -39,13 +42,17 @@ class _Bound:
 
 
 class _State:
-    """``shell``: what CUDA_VISIBLE_DEVICES was before. ``asked``, ``allowed``: what was found once for it."""
+    """``shell``: what CUDA_VISIBLE_DEVICES was before. ``asked``, ``allowed``: what was found once for it.
+
+    ``said``: the last snapshot, of which GPU and when.
+    """
 
     def __init__(self) -> None:
         self.bound: _Bound | None = None
         self.shell: str | None = None
         self.asked: tuple[str, str | None] | None = None
         self.allowed: list[Device] = []
+        self.said: tuple[Device | None, float, dict[str, Any]] | None = None
 
 
 _state = _State()
@@ -56,10 +63,15 @@ def current() -> Device | None:
     return None if _state.bound is None else _state.bound.device
 
 
-def uuids() -> list[str] | None:
-    """The GPU of this process as :func:`boosterrun.gpus.gpu.snapshot` wants it; None: all there are."""
-    device = current()
-    return None if device is None else [device.uuid]
+def snapshot() -> dict[str, Any]:
+    """What the driver says of the GPU of this process, or of all; what it has just said, if it has.
+
+    It takes 15 ms while other processes start, and between two jobs of a round less than that has passed.
+    """
+    key = current()
+    if _state.said is None or _state.said[0] != key or time.monotonic() - _state.said[1] > _JUST:
+        _state.said = key, time.monotonic(), gpu.snapshot(None if key is None else [key.uuid])
+    return _state.said[2]
 
 
 def model(config: Config) -> str | None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from boosterrun.gpus import gpu, neighbours
 from boosterrun.measure.api import Hello
+
+# Seconds.
+_AT_ONCE = 0.02
 
 
 class Watch:
@@ -35,18 +40,24 @@ def _started_here(before: gpu.Light | None, after: gpu.Light | None) -> list[int
 
 
 class Stages:
-    """How the GPU did before and after each stage; where one ends, the next begins, with one reading."""
+    """How the GPU did before and after each stage; where one ends, the next begins, with one reading.
+
+    A stage that was over at once has the reading from before it: to ask takes longer than such a stage.
+    """
 
     def __init__(self) -> None:
         self.readings: list[dict[str, Any]] = []
         self._last: dict[str, Any] | None = None
+        self._at = -math.inf
 
     def passed(self, stage: str, session: int, device: Mapping[str, Any] | None) -> None:
         """Take a reading at the end of a stage; nothing happens without a GPU."""
         name = _named(device)
         if name is None:
             return
-        before, self._last = self._last, gpu.vitals(name)
+        before = self._last
+        if time.monotonic() - self._at > _AT_ONCE:
+            self._last, self._at = gpu.vitals(name), time.monotonic()
         self.readings.append({"stage": stage, "session": session, "before": before, "after": self._last})
 
 

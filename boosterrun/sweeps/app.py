@@ -188,7 +188,7 @@ class _Job:
         adapter = base.load(config.workload.adapter)
         result["evidence"] = adapter.evidence
         source = adapter.source(config)
-        before = gpu.snapshot(binding.uuids())
+        before = binding.snapshot()
         result["environment"] = {
             **environment.capture([source] if source is not None else []),
             "gpu": {"before": before},
@@ -218,7 +218,7 @@ class _Job:
         _private(self.work)
         job = base.Job(config, acf, controls, self.folder, self.work, toolchain, config.gpu.arch)
         judgement = adapter.judge(job)
-        result["environment"]["gpu"]["after"] = gpu.snapshot(binding.uuids())
+        result["environment"]["gpu"]["after"] = binding.snapshot()
         result["environment"]["gpu"]["stages"] = judgement.stages
         result["environment"]["versions"] = judgement.versions
         result["toolchain"]["framework"] = judgement.framework
