@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from boosterrun.measure import warm
 from boosterrun.measure.api import SideFailed, SideSpec
-from boosterrun.measure.side import WorkerSide
+from boosterrun.measure.side import WorkerSide, warm_up
 
 PATIENT = SimpleNamespace(start=60.0, build=60.0, check=60.0, sample=60.0, grace=0.3)
 
@@ -208,6 +209,47 @@ def test_a_warm_process_that_hangs_is_given_up(play: Play, monkeypatch: pytest.M
     assert time.monotonic() - begin < 20
     assert side.build("s", {}).seconds >= 0
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_workers_need_is_imported_before_the_first_is_asked_for(play: Play) -> None:
+    spec = SideSpec("baseline", None, None, play.folder, {"MINE": "none"}, preload=("heavy",))
+    begin = time.monotonic()
+    warm_up(spec)
+    assert time.monotonic() - begin < 5  # it does not wait
+    until(play.log.exists)
+    play.start("heavy")
+    assert play.how == "fork"
+    assert play.log.read_text().splitlines() == ["imported"]
+
+
+def test_the_end_does_not_wait_for_imports(play: Play) -> None:
+    """Whoever waits for a worker meanwhile is told, and all get the same answer."""
+    play.module("endless", f"open({str(play.log)!r}, 'w').close()\nimport time\ntime.sleep(600)\n")
+    said: list[str] = []
+    threads = [threading.Thread(target=lambda: said.append(fork_words("endless"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(play.log.exists)
+    begin = time.monotonic()
+    warm.close()
+    for thread in threads:
+        thread.join(20)
+    assert time.monotonic() - begin < 10
+    assert said == ["the warm process has ended"] * 3
+
+
+def fork_words(module: str) -> str:
+    """Why there is no worker."""
+    with pytest.raises(warm.Unavailable) as caught:
+        warm.fork((module,), dict(os.environ), (), (), 60.0)
+    return str(caught.value)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_nothing_piles_up(play: Play) -> None:

@@ -95,6 +95,14 @@ class Preparing(Protocol):
         """Do the part of :meth:`Adapter.judge` that needs one session. Raises as that."""
 
 
+@runtime_checkable
+class Warming(Protocol):
+    """An adapter whose workers take long to import what they need."""
+
+    def warm_up(self, config: Config, toolchain: Toolchain) -> None:
+        """Begin with that in the background, before the first job."""
+
+
 def load(name: str) -> Adapter:
     """The adapter called ``name``. Raises UsageError with the known names."""
     known = sorted(m.name for m in pkgutil.iter_modules(boosterrun.adapters.__path__) if m.name != "base")

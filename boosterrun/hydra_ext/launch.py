@@ -109,6 +109,8 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
                 with binding.lent([typed(config) for config in measured], place):
                     canary.before_sweep(measured, place)
 
+            if planned.here:
+                turns.warm_up(planned.configs[0], place)
             sweep.before_jobs(prove)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
             code = app.multirun(

@@ -36,7 +36,7 @@ class Plan:
         overrides: the command line with the pack's path made absolute. multirun: many jobs or one.
         configs: a job's config (without ``hydra``) for each distinct rest of the overrides, checked.
         folder: where the results of this run would go, not made yet.
-        elsewhere: jobs run on other machines than this one.
+        here: jobs run in this process. elsewhere: they run on other machines than this one.
     """
 
     pack: Pack
@@ -46,6 +46,7 @@ class Plan:
     multirun: bool
     configs: list[DictConfig]
     folder: Path
+    here: bool
     elsewhere: bool
 
 
@@ -88,8 +89,8 @@ def make(arguments: Arguments, *, may_fetch: bool = True) -> Plan:
         overrides.append(f"pack.path={quoted(str(pack.location))}")
     configs = [_without_hydra(config) for config in composed]
     results = Path(str(first.hydra.sweep.dir))
-    away = launchers.elsewhere(first.hydra.launcher)
-    return Plan(pack, path, name, overrides, multirun, configs, results, away)
+    where = launchers.here(first.hydra.launcher), launchers.elsewhere(first.hydra.launcher)
+    return Plan(pack, path, name, overrides, multirun, configs, results, *where)
 
 
 def _compose(loader: ConfigLoaderImpl, name: str, overrides: Sequence[str]) -> DictConfig:

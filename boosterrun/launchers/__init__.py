@@ -5,6 +5,6 @@ soon as one job dies; these tell of each job as it ends (:mod:`boosterrun.launch
 the plugins' names.
 """
 
-from boosterrun.launchers.registry import elsewhere, register, require
+from boosterrun.launchers.registry import elsewhere, here, register, require
 
-__all__ = ["elsewhere", "register", "require"]
+__all__ = ["elsewhere", "here", "register", "require"]

@@ -7,6 +7,7 @@ import importlib.util
 from typing import Any
 
 import hydra
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
@@ -35,6 +36,11 @@ def register() -> None:
         found = getattr(importlib.import_module(f"{__package__}.{module}"), name)
         plugins.register(found)
         plugins.class_name_to_class[target(name)] = found
+
+
+def here(launcher: Any) -> bool:
+    """Whether a launcher's config means this very process: Hydra's own launcher."""
+    return str(launcher.get("_target_")).endswith(f".{BasicLauncher.__name__}")
 
 
 def elsewhere(launcher: Any) -> bool:

@@ -23,7 +23,7 @@ from boosterrun.measure.api import Built, Side, SideFailed, SideName, SideSpec
 from boosterrun.measure.engine import Engine
 from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.sessions import Sources, errands
-from boosterrun.measure.side import WorkerSide
+from boosterrun.measure.side import WorkerSide, warm_up
 from boosterrun.measure.trial import Application, Rejected
 
 # A framework's own modules read the side's environment when they are imported: only what they build on.
@@ -149,6 +149,11 @@ class ResidentAdapter:
         judgement = engine.judge()
         judgement.framework = self.framework()
         return judgement
+
+    def warm_up(self, config: Config, toolchain: Toolchain) -> None:
+        """Begin to import what the workers import before they become one side."""
+        nothing = Job(config, None, None, Path(), Path(), toolchain, config.gpu.arch)
+        warm_up(self._spec(nothing, "baseline", Path()))
 
     def prepare(self, job: Job) -> bool:
         """Start, build and check the candidate of a later job in the background.

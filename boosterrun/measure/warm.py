@@ -12,6 +12,7 @@ import json
 import os
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -69,9 +70,12 @@ class ForkedChild(process.Child):
 
 
 class _Nursery:
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], timeout: float) -> None:
-        """Start it and wait until it has imported everything. Raises Unavailable and RunError."""
-        self._lock = threading.Lock()
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it; it imports everything from now on. Raises RunError."""
+        self._lock = threading.RLock()
+        self._imported = False
+        self._refused: str | None = None
+        self._closed = False
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-m", "boosterrun.measure.nursery", str(other.fileno()), *modules]
         null = subprocess.DEVNULL
@@ -84,11 +88,19 @@ class _Nursery:
             raise
         finally:
             other.close()
-        try:
-            self._answer(timeout)
-        except BaseException:
-            self.close()
-            raise
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it has imported everything. Raises Unavailable, always the same."""
+        with self._lock:
+            if self._refused is not None:
+                raise Unavailable(self._refused)
+            if not self._imported:
+                try:
+                    self._answer(timeout)
+                except Unavailable as error:
+                    self._refused = str(error)
+                    raise
+                self._imported = True
 
     def alive(self) -> bool:
         """Return whether it runs."""
@@ -123,9 +135,13 @@ class _Nursery:
         return code
 
     def close(self) -> None:
-        """End it; its workers go on. May be called twice."""
-        self._control.close()
-        process.kill_group(self._child, grace=0.0)
+        """End it; its workers go on. May be called twice, and while another thread waits for an answer."""
+        self._child.signal_group(signal.SIGKILL)
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                process.kill_group(self._child, grace=0.0)
+                self._control.close()
 
     def forget(self) -> None:
         """Let go of it in a fork of this process, without ending it."""
@@ -168,24 +184,37 @@ class _Registry:
         self.lock = threading.Lock()
         self.known: OrderedDict[Any, _Nursery | str] = OrderedDict()
 
-    def get(self, modules: Sequence[str], environment: dict[str, str], timeout: float) -> _Nursery:
+    def begin(self, modules: Sequence[str], environment: Mapping[str, str]) -> tuple[Any, _Nursery | str]:
+        """Return the nursery for these, with its key; it is started if it is the first of its kind."""
         key = (tuple(modules), os.getcwd(), tuple(sorted(environment.items())))  # noqa: PTH109 - a key
         with self.lock:
             if key not in self.known:
                 while len(self.known) >= _LIMIT:
                     _close(self.known.popitem(last=False)[1])
                 try:
-                    self.known[key] = _Nursery(modules, environment, timeout)
-                except (Unavailable, RunError) as error:
+                    self.known[key] = _Nursery(modules, environment)
+                except RunError as error:
                     self.known[key] = str(error)
             self.known.move_to_end(key)
-            found = self.known[key]
-            if isinstance(found, _Nursery) and not found.alive():
+            return key, self.known[key]
+
+    def get(self, modules: Sequence[str], environment: Mapping[str, str], timeout: float) -> _Nursery:
+        """Return a nursery that has imported everything. Raises Unavailable."""
+        key, found = self.begin(modules, environment)
+        reason = found
+        if isinstance(found, _Nursery):
+            try:
+                found.wait(timeout)
+                if found.alive():
+                    return found
+                reason = "the warm process has ended"
+            except Unavailable as error:
+                reason = str(error)
+            with self.lock:
                 _close(found)
-                found = self.known[key] = "the warm process has ended"
-        if isinstance(found, str):
-            raise Unavailable(found)
-        return found
+                if self.known.get(key) is found:
+                    self.known[key] = reason
+        raise Unavailable(reason)
 
     def close(self) -> None:
         with self.lock:
@@ -209,6 +238,14 @@ os.register_at_fork(after_in_child=_registry.forget)
 atexit.register(_registry.close)
 
 
+def begin(modules: Sequence[str], environment: Mapping[str, str], own: Iterable[str]) -> None:
+    """Begin to import ``modules`` for workers to come; the arguments are those of :func:`fork`.
+
+    Whatever is wrong is told by the first worker that is asked for.
+    """
+    _registry.begin(modules, _shared(environment, own))
+
+
 def fork(
     modules: Sequence[str],
     environment: Mapping[str, str],
@@ -221,9 +258,13 @@ def fork(
     ``own`` names the variables that one side has for itself; ``descriptors`` are for its requests, answers,
     output and errors; ``timeout`` in seconds bounds the imports, once. Raises Unavailable.
     """
+    return _registry.get(modules, _shared(environment, own), timeout).fork(environment, descriptors)
+
+
+def _shared(environment: Mapping[str, str], own: Iterable[str]) -> dict[str, str]:
+    """The environment that a nursery itself has."""
     late = {name for name in own if not _EARLY.match(name)}
-    shared = {name: value for name, value in environment.items() if name not in late}
-    return _registry.get(modules, shared, timeout).fork(environment, descriptors)
+    return {name: value for name, value in environment.items() if name not in late}
 
 
 def close() -> None:

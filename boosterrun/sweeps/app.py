@@ -84,6 +84,15 @@ def run_job(cfg: DictConfig, folder: Path) -> dict[str, Any]:
     return job.result
 
 
+def warm_up(cfg: DictConfig) -> None:
+    """Begin what takes seconds, whatever the jobs are. Never raises: what is wrong is told by the jobs."""
+    with contextlib.suppress(Exception):
+        config = typed(cfg)
+        adapter = base.load(config.workload.adapter)
+        if isinstance(adapter, base.Warming):
+            adapter.warm_up(config, cast(base.Adapter, adapter).toolchain(config, os.environ))
+
+
 def round_size(cfg: DictConfig) -> int:
     """How many jobs are screened before the first of them is confirmed; 1: each job is judged in one go."""
     if not isinstance(base.load(cfg.workload.adapter), base.Preparing):

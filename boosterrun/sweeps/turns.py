@@ -76,6 +76,18 @@ def bind(cfg: DictConfig, folder: Path) -> None:
         _SCREENED.clear()
 
 
+def warm_up(cfg: DictConfig, folder: Path) -> None:
+    """Have a GPU for the jobs to come in ``folder``, and begin what takes seconds.
+
+    Never raises: what is wrong is told by the jobs.
+    """
+    from boosterrun.sweeps import app  # noqa: PLC0415 - see _turn
+
+    with contextlib.suppress(BoosterrunError):
+        bind(cfg, folder)
+        app.warm_up(cfg)
+
+
 def task_config(config: DictConfig) -> DictConfig:
     """A composed job's config as :func:`run_job` gets it."""
     task = copy.copy(config)
