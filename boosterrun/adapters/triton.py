@@ -14,6 +14,7 @@ from boosterrun.compilers.probe import Remedies
 from boosterrun.compilers.toolchain import find_ptxas, require_controls
 from boosterrun.config import Config
 from boosterrun.errors import UsageError
+from boosterrun.measure import kept
 from boosterrun.measure.api import Built, SideName
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.trial import Application, Rejected
@@ -107,6 +108,8 @@ class Triton(ResidentAdapter):
             "TRITON_HOME": str(work / "triton-home"),
             "TRITON_DUMP_PTXAS_LOG": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
+            # Launchers, compiled by a C compiler: see boosterrun.hooks.triton_once.
+            "BOOSTERRUN_HOST_CODE": str(kept.workspace("host code")),
         }
 
     def ignored(self, env: Mapping[str, str] = os.environ) -> list[str]:

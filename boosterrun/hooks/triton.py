@@ -13,9 +13,10 @@ from triton import knobs
 from triton.backends.nvidia.compiler import CUDAOptions
 
 from boosterrun.errors import RunError
-from boosterrun.hooks import DefaultHooks
+from boosterrun.hooks import DefaultHooks, triton_once
 
 _TOOLS = {"TRITON_PTXAS_PATH": "ptxas", "TRITON_PTXAS_BLACKWELL_PATH": "ptxas_blackwell"}
+_HOST_CODE = "BOOSTERRUN_HOST_CODE"
 _LOG = "ptxas info"
 
 
@@ -66,6 +67,9 @@ class TritonHooks(DefaultHooks):
         self._before: Any = None
         _require_options()
         self._verify()
+        triton_once.forget_installation()
+        if (shared := os.environ.get(_HOST_CODE)) is not None:
+            triton_once.share_host_code(Path(shared))
 
     def before_build(self) -> None:
         """Listen, and let a listener of the user's case listen as well."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,13 +63,15 @@ class _Kept:
 # By session.
 _kept: dict[int, _Kept] = {}
 _workspaces: dict[str, Path] = {}
+_making = threading.Lock()
 
 
 def workspace(key: str) -> Path:
     """A folder for what baselines with this key build once, there until :func:`close`. Raises RunError."""
-    if key not in _workspaces:
-        _workspaces[key] = _folder()
-    return _workspaces[key]
+    with _making:
+        if key not in _workspaces:
+            _workspaces[key] = _folder()
+        return _workspaces[key]
 
 
 def close() -> None:
@@ -87,6 +90,8 @@ def end_round() -> None:
 
 def _forget() -> None:
     """In a fork of this process they are not ours."""
+    global _making  # noqa: PLW0603 - another thread may have held it
+    _making = threading.Lock()
     _kept.clear()
     _workspaces.clear()
 
