@@ -26,6 +26,7 @@ from boosterrun.config import (
 )
 from boosterrun.measure import ahead, kept, quiet, warm
 from boosterrun.measure.api import SideFailed, SideSpec
+from boosterrun.measure.blocks import Timing
 from boosterrun.measure.resident import ResidentAdapter
 from boosterrun.measure.side import WorkerSide
 from boosterrun.packs import Acf
@@ -256,6 +257,51 @@ def test_all_shapes_and_checks_are_made_ahead(play: Play) -> None:
         assert len(play.events()) == made
 
 
+class Told(WorkerSide):
+    """Tells what it is asked to prepare, and may refuse."""
+
+    def __init__(self, side: WorkerSide, refuse: bool = False) -> None:
+        super().__init__(side.spec, PATIENT)
+        self.asked: list[tuple[Any, ...]] = []
+        self.refuse = refuse
+
+    def ready(self, *block: Any) -> None:
+        self.asked.append(block)
+        super().ready(*block)
+        if self.refuse:
+            raise SideFailed("candidate", "runtime_error", "this case fits no CUDA graph", alive=True)
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_the_first_block_is_prepared_once_its_timing_is_known(play: Play, refuse: bool) -> None:
+    side = Told(play.side(), refuse)
+    known = ahead.Errand("s", {"size": 16}, (1,), lambda: Timing("own", 5, 2))
+    with ahead.EarlySide(lambda: side, [known, ahead.Errand("t", {"size": 32}, (1,))], 1) as early:
+        early.start()
+        assert side.asked == [("s", 5, "own", 2)]
+        assert len(early.sample("s", 5, "own", 2).values) == 5
+        assert [event[0] for event in play.events()].count("sample") == 1  # nothing was timed ahead
+
+
+def test_a_wrong_result_is_the_last_thing_that_is_done_ahead(play: Play) -> None:
+    play.options["behaviours"] = {"*": {"fail": "wrong"}}
+    made: list[WorkerSide] = []
+
+    def make() -> WorkerSide:
+        spec = SideSpec(**{**vars(play.side().spec), "acf": play.folder / "0.acf", "acf_id": "01-x"})
+        made.append(WorkerSide(spec, PATIENT))
+        return made[-1]
+
+    errands = [ahead.Errand("s", {"size": 16}, (1, 2)), ahead.Errand("t", {"size": 32})]
+    with ahead.EarlySide(make, errands, 1) as early:
+        early.start()
+        assert [event[0] for event in play.events()].count("build") == 1  # t's was never begun
+        assert early.build("s", {"size": 16}).seconds >= 0
+        assert early.check("s", 1).passed is False  # asked again, in its turn
+        assert early.build("t", {"size": 32}).seconds >= 0
+    assert len(made) == 1
+
+
 def test_what_failed_ahead_is_tried_again_in_its_turn(play: Play) -> None:
     play.options["fail_once"] = str(play.folder / "failed")
 
@@ -295,7 +341,11 @@ def test_a_later_job_takes_over_what_was_prepared(play: Play) -> None:
         assert adapter().prepare(job)
     play.wait_for("built", 2)
     assert ahead.waiting() == 2  # so many have room
+    lent = adapter()._lent(jobs[1])
+    assert lent is not None
+    assert lent(0).timing("a") is None
     assert play.judge(jobs[0]).decision == "REJECTED:regression"
+    assert lent(0).timing("a") == Timing("own", 10, 2)  # for what is prepared from now on
     assert play.judge(jobs[1]).decision == "KEPT"
     assert play.judge(jobs[2]).decision == "REJECTED:regression"
     for name in ("01-x", "03-x"):

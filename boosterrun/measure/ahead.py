@@ -1,4 +1,4 @@
-"""Start, build and check sides before their turn, but not while pairs are timed.
+"""Start, build, check and prepare sides before their turn, but not while pairs are timed.
 
 Nothing is decided on what went wrong ahead of its turn: such a side is started again in its turn.
 """
@@ -11,18 +11,20 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from boosterrun.measure import quiet
-from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideSpec
+from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, Side, SideFailed, SideSpec
+from boosterrun.measure.blocks import Timing
 
 # Of four cores three may build: one is left for the pairs and for us.
 _SHARE = 0.75
 _LEAST_CORES = 4
-_MOST = 12
+# Where two processes with a GPU each start sides, each takes twice as long to start (docs/methodology.md).
+_MOST = 20
 _PATIENCE = 0.02
 # Sides that are ahead may have half of the GPU's free memory; besides what it allocates, each has a context.
 _MEMORY = 0.5
@@ -30,30 +32,38 @@ _CONTEXT = 600 << 20
 
 
 class Abortable(Side, quiet.Stoppable, Protocol):
-    """A side whose process can be handled from another thread. None of these raises."""
+    """A side of which more can be done before its turn, from another thread."""
+
+    def ready(self, shape: str, launches: int, timer: str, warmup: int = 0) -> None:
+        """Do what the first such block needs, but time nothing. Raises SideFailed."""
 
     def abort(self) -> None:
-        """Kill what runs; whoever waits for it gets SideFailed."""
+        """Kill what runs; whoever waits for it gets SideFailed. Never raises."""
 
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is there. Never raises."""
 
 
 @dataclass(frozen=True)
 class Errand:
-    """A shape to build, and the seeds of the checks to make after that."""
+    """A shape to build, the seeds of the checks to make after that, and how it will be timed, once known."""
 
     shape: str
     params: Mapping[str, Any]
     seeds: Sequence[int] = ()
+    timing: Callable[[], Timing | None] = lambda: None
 
 
 def limit(wanted: str | int) -> int:
-    """Return how many sides may be ahead: ``auto`` is three for every four cores, 12 at most; 0 is off."""
+    """Return how many sides may be ahead: ``auto`` is three for every four cores, 20 at most; 0 is off."""
     if wanted == "auto":
         cores = len(os.sched_getaffinity(0))
         return min(_MOST, int(cores * _SHARE)) if cores >= _LEAST_CORES else 0
     return max(0, int(wanted))
+
+
+class _Cancelled(Exception):  # noqa: N818 - not an error
+    """Nobody waits for the side any more."""
 
 
 class EarlySide(Closing):
@@ -88,17 +98,40 @@ class EarlySide(Closing):
                     return
                 hello = self._side.start()
             for errand in self._errands:
-                with quiet.working(quiet.Work(self._side, False, self._cancelled)):
-                    if self._cancelled.is_set():
-                        return
-                    built = self._side.build(errand.shape, errand.params)
-                for seed in errand.seeds:
-                    with quiet.working(quiet.Work(self._side, False, self._cancelled)):
-                        if self._cancelled.is_set():
-                            return
-                        self._checked[errand.shape, seed] = self._side.check(errand.shape, seed)
-                self._built[errand.shape] = dict(errand.params), built
+                if not self._do(errand):
+                    break
             self._hello = hello
+
+    def _do(self, errand: Errand) -> bool:
+        """Build, check and prepare a shape; False when it is wrong. Raises _Cancelled, and as any side."""
+        shape = errand.shape
+        with self._not_beside_pairs():
+            built = self._side.build(shape, errand.params)
+        self._built[shape] = dict(errand.params), built
+        for seed in errand.seeds:
+            with self._not_beside_pairs():
+                self._checked[shape, seed] = found = self._side.check(shape, seed)
+            if found.passed is False:
+                return False
+        if (timing := errand.timing()) is not None:
+            with self._not_beside_pairs():
+                self._ready(shape, timing)
+        return True
+
+    def _ready(self, shape: str, timing: Timing) -> None:
+        try:
+            self._side.ready(shape, timing.launches, timing.timer, timing.warmup)
+        except SideFailed as failure:
+            if not failure.alive:
+                raise
+
+    @contextlib.contextmanager
+    def _not_beside_pairs(self) -> Iterator[None]:
+        """Raises _Cancelled when it need not be done any more."""
+        with quiet.working(quiet.Work(self._side, False, self._cancelled)):
+            if self._cancelled.is_set():
+                raise _Cancelled
+            yield
 
     @property
     def spec(self) -> SideSpec:

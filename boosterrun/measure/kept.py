@@ -146,6 +146,12 @@ class LentBaseline(Closing):
         if self._session in _kept:
             _kept.pop(self._session).close()
 
+    def timing(self, shape: str) -> Timing | None:
+        """How a shape has been timed by a job before, if this baseline is the one that is kept."""
+        kept = _kept.get(self._session)
+        known = kept.shapes.get(shape) if kept is not None and kept.key == self._key else None
+        return None if known is None else known.timing
+
     def memory(self, shape: str) -> ShapeMemory:
         """Return what is known of a shape that was built."""
         return self._it.shapes[shape]

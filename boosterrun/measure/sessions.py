@@ -11,6 +11,7 @@ from typing import cast
 from boosterrun.config import Config
 from boosterrun.measure import ahead
 from boosterrun.measure.api import Hello, Side, SideName
+from boosterrun.measure.blocks import Timing
 from boosterrun.measure.kept import LentBaseline
 from boosterrun.measure.trial import Trial
 from boosterrun.system import closer
@@ -45,10 +46,19 @@ def check_seeds(config: Config, session: int) -> list[int]:
     return [config.seed * 1_000_003 + session * 1009 + index + 1 for index in range(count)]
 
 
-def errands(config: Config, session: int, trials: Sequence[Trial]) -> list[ahead.Errand]:
-    """What can be done for the shapes of a session before it begins."""
+def errands(
+    config: Config,
+    session: int,
+    trials: Sequence[Trial],
+    timing: Callable[[str], Timing | None] | None = None,
+) -> list[ahead.Errand]:
+    """What can be done for the shapes of a session before it begins.
+
+    ``timing``: says how a shape will be timed, if that is known when the rest is done; None: as its trial.
+    """
+    known = timing or {trial.name: trial.timing for trial in trials}.get
     seeds = check_seeds(config, session)
-    return [ahead.Errand(trial.name, trial.params, seeds) for trial in trials]
+    return [ahead.Errand(trial.name, trial.params, seeds, partial(known, trial.name)) for trial in trials]
 
 
 class Sides:

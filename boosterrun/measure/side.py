@@ -96,6 +96,19 @@ class WorkerSide(Closing):
             "runtime_error", self._timeouts.check, protocol.checked, op="check_timed", shape=shape
         )
 
+    def ready(self, shape: str, launches: int, timer: str, warmup: int = 0) -> None:
+        """Do what the first such block needs, a CUDA graph say, but time nothing. Raises SideFailed."""
+        self._request(
+            "runtime_error",
+            self._timeouts.sample,
+            lambda _: None,
+            op="ready",
+            shape=shape,
+            launches=launches,
+            timer=timer,
+            warmup=warmup,
+        )
+
     def sample(self, shape: str, launches: int, timer: str, warmup: int = 0) -> Samples:
         """Time one block in ms. ``timer``: see boosterrun.measure.timers. Raises SideFailed."""
         begin = time.monotonic()

@@ -72,6 +72,7 @@ class Timers:
         self._gpu = gpu
         self._buffer: Any = None
         self._graph: tuple[int, Any, list[Any], list[Any]] | None = None
+        self._uploaded = False  # the first replay does it
 
     @property
     def default(self) -> str:
@@ -101,6 +102,13 @@ class Timers:
         # A case's own sample() may bring its own warm-up and return fewer than it was asked for.
         kept = values[min(warmup, len(values) - 1) :]
         return Block([_valid(value, name) for value in kept], name, self._detail(name))
+
+    def ready(self, timer: str, count: int) -> None:
+        """Do what the first block of ``count`` launches needs, without running any. Raises TimerError."""
+        if timer == "graph" and self._gpu and (self._graph is None or self._graph[0] != count):
+            self._graph = None  # frees the memory of the last one first
+            self._graph = (count, *self._capture(sys.modules["torch"], count))
+            self._uploaded = False
 
     def _detail(self, name: str) -> dict[str, Any]:
         if name in ("events", "graph"):
@@ -148,10 +156,13 @@ class Timers:
 
     def _replay(self, count: int) -> list[float]:
         torch = sys.modules["torch"]
-        if self._graph is None or self._graph[0] != count:
-            self._graph = None  # frees the memory of the last one first
-            self._graph = (count, *self._capture(torch, count))
+        self.ready("graph", count)
+        assert self._graph is not None  # noqa: S101 - for the type checker
         _, graph, starts, ends = self._graph
+        if not self._uploaded:
+            graph.replay()
+            torch.cuda.synchronize()
+            self._uploaded = True
         graph.replay()
         torch.cuda.synchronize()
         return _elapsed(starts, ends)
@@ -185,8 +196,6 @@ class Timers:
         except Exception as error:
             words = f"{type(error).__name__}: {error}"
             raise TimerError(f"this case fits no CUDA graph: use timer batch ({words})") from error
-        graph.replay()  # the first replay uploads the graph
-        torch.cuda.synchronize()
         return graph, starts, ends
 
     def _batch(self, count: int) -> list[float]:

@@ -123,6 +123,12 @@ class Worker:
         answer, kept.output = _checked(kept.case, kept.reference, kept.output)
         return answer
 
+    def ready(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what the first block needs, without running it."""
+        timers = self._kept[request["shape"]].timers
+        timers.ready(request["timer"], request["launches"] + request["warmup"])
+        return {}
+
     def sample(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time one block."""
         kept = self._kept[request["shape"]]
