@@ -223,6 +223,46 @@ def test_plain_python_that_names_the_acf_is_tested(tmp_path: Path) -> None:
     assert before(tmp_path / "again", python(again))["state"] == "passed"
 
 
+SLOW = """
+import json, os, time
+from boosterrun import Case
+import numpy as np
+
+def note(what):
+    with open(os.environ["EVENTS"], "a") as log:
+        log.write(json.dumps([what, os.path.basename(os.environ["ACF"]), time.monotonic()]) + "\\n")
+
+note("started")
+
+def make(*, seed):
+    note("build")
+    data = open(os.environ["ACF"], "rb").read()
+    time.sleep(2.0)
+    note("built")
+    if data == open(os.environ["ACF_BAD"], "rb").read():
+        raise RuntimeError("ptxas fatal   : Invalid compiler controls file")
+    return Case(run=lambda: np.ones(1), reference=lambda: np.ones(1))
+"""
+
+
+def test_what_builds_the_damaged_acf_starts_beside_the_sound_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And does not build before that has ended, and its content has been replaced."""
+    monkeypatch.setenv("EVENTS", str(tmp_path / "events"))
+    (tmp_path / "case.py").write_text(SLOW)
+    (tmp_path / "bad").write_bytes(canary.damaged(controls(tmp_path, 1)[1].read_bytes()))
+    chosen = python({"ACF": "{acf}", "ACF_BAD": str(tmp_path / "bad")})
+    chosen.workload = PythonWorkload(
+        name="slow", case=f"{tmp_path / 'case.py'}:make", shapes={"one": {}}, env=chosen.workload.env
+    )
+    assert before(tmp_path / "sweep", chosen)["state"] == "passed"
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    same = [what for what, path, _ in events if path == "same-path.acf"]
+    assert sorted(same[:3]) == ["build", "started", "started"]
+    assert [what for what in same if what != "started"] == ["build", "built", "build", "built"]
+
+
 def test_a_pack_for_other_compilers_needs_no_canary(tmp_path: Path) -> None:
     folder = tmp_path / "pack"
     folder.mkdir()

@@ -138,8 +138,9 @@ class Nvcc:
         """Variables of the shell that nvcc does not get to see."""
         return nvcc_options.ignored(os.environ)
 
-    def probe(self, job: Job) -> Probe:
+    def probe(self, job: Job, begin: Callable[[], None] = lambda: None) -> Probe:
         """Build with the ACF alone; raises RunError when the machine is at fault."""
+        begin()
         program = self._build(job, "candidate")
         reason, words = program.failure or (None, "")
         return Probe(reason, words, tuple(" ".join(applied_controls(code.cubin)) for code in program.codes))

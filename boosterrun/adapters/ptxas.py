@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from boosterrun.adapters.base import Job, Judgement, Toolchain
@@ -90,11 +90,12 @@ class Ptxas:
         """ptxas itself reads no variable that matters here."""
         return []
 
-    def probe(self, job: Job) -> Probe:
+    def probe(self, job: Job, begin: Callable[[], None] = lambda: None) -> Probe:
         """Assemble the first shape with the ACF; raises RunError when the machine is at fault."""
         assert job.toolchain.ptxas is not None  # noqa: S101 - for the type checker
         if job.acf is not None and tuple(job.acf.compiler_stages) != ("ptxas",):
             return Probe("unsupported_stage", "the ACF is for more than ptxas")
+        begin()
         workload = job.config.workload
         build = assembly.build(
             str(job.toolchain.ptxas.path),

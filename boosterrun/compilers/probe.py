@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -51,8 +52,9 @@ class Probing(Protocol):
     def ignored(self) -> list[str]:
         """Variables of the shell that no side gets to see."""
 
-    def probe(self, job: Job) -> Probe:
+    def probe(self, job: Job, begin: Callable[[], None] = lambda: None) -> Probe:
         """Build the first shape with ``job.controls`` in the fresh folder ``job.work``.
 
+        ``begin`` is called, once, when nothing but the build is left to do; what it raises goes through.
         Raises RunError when the build could not even begin.
         """

@@ -93,12 +93,13 @@ class ResidentAdapter:
         """Variables of the shell that no side gets to see."""
         return []
 
-    def probe(self, job: Job) -> Probe:
+    def probe(self, job: Job, begin: Callable[[], None] = lambda: None) -> Probe:
         """Build the first shape on a candidate's side alone. Raises RunError when it does not even start."""
         shape, params = next(iter(job.config.workload.shapes.items()))
         try:
             with self.side(job, "candidate", job.work) as side:
                 side.start()
+                begin()
                 built = side.build(shape, params)
                 codes = proof.read(built, job.toolchain.ptxas or job.toolchain.nvcc)
         except SideFailed as failure:

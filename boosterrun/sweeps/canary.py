@@ -12,8 +12,9 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -163,6 +164,20 @@ class _Unsuited(Exception):  # noqa: N818 - a state of the pack
     """The pack's ACFs are for compilers that this adapter does not run."""
 
 
+class _Swap:
+    """The content of a path changes once. ``made``: it has; ``over``: it has, or never will."""
+
+    def __init__(self) -> None:
+        self.made = False
+        self.over = threading.Event()
+
+    def wait(self) -> None:
+        """Wait for it. Raises RunError if it never comes."""
+        self.over.wait()
+        if not self.made:
+            raise RunError("canary: there was no sound build", "See what else is told")
+
+
 class _Trial:
     """The checks of one workload. ``acf``: the sound ACF that was used."""
 
@@ -209,13 +224,20 @@ class _Trial:
     def _same_path(self, path: Path) -> _Check:
         """A sound ACF must arrive, and then a damaged one at the very same path must stop the build."""
         begun = time.monotonic()
-        sound = self._sound(path)
-        if sound.controls and set(sound.controls) != {str(path)}:
-            words = self._at_fault(sound, path, "a sound ACF")
-            return _Check("same_path", False, words, time.monotonic() - begun)
-        path.write_bytes(damaged(self.pack.read(self.acf)))
-        probe = self._build("same-path-damaged", self.acf, path)
-        return self._judged("same_path", probe, path, time.monotonic() - begun)
+        swap = _Swap()
+        # What builds the damaged one starts meanwhile, which takes as long as a build.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            later = pool.submit(self._build, "same-path-damaged", self.acf, path, swap.wait)
+            try:
+                sound = self._sound(path)
+                if sound.controls and set(sound.controls) != {str(path)}:
+                    words = self._at_fault(sound, path, "a sound ACF")
+                    return _Check("same_path", False, words, time.monotonic() - begun)
+                path.write_bytes(damaged(self.pack.read(self.acf)))
+                swap.made = True
+            finally:
+                swap.over.set()
+            return self._judged("same_path", later.result(), path, time.monotonic() - begun)
 
     def _sound(self, path: Path) -> Probe:
         """Build with the first ACF that this workload can be compiled with; how it runs does not matter."""
@@ -233,14 +255,16 @@ class _Trial:
             "Run it with acf=none; if that works, choose a pack for this compiler",
         )
 
-    def _build(self, name: str, acf: packs.Acf, path: Path) -> Probe:
+    def _build(
+        self, name: str, acf: packs.Acf, path: Path, begin: Callable[[], None] = lambda: None
+    ) -> Probe:
         work = self.folder / name
         try:
             work.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot make {work}: {error.strerror}", "Free some space") from error
         job = base.Job(self.config, acf, path, work, work, self.toolchain, self.config.gpu.arch)
-        probe = self.adapter.probe(job)
+        probe = self.adapter.probe(job, begin)
         if probe.reason == "unsupported_stage":
             raise _Unsuited(probe.words)
         return probe
