@@ -10,8 +10,10 @@ from command import QUICK, run
 from omegaconf import OmegaConf
 
 from boosterrun import launchers
+from boosterrun.launchers import pool
 from boosterrun.launchers.task import Failure, Task
 from boosterrun.launchers.task import run as run_task
+from boosterrun.sweeps import turns
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,26 @@ def test_a_bad_value_for_a_launcher_is_told_in_one_line(tmp_path: Path) -> None:
     done = run("-m", "acf=glob(01*)", QUICK, "hydra/launcher=nowhere", cwd=tmp_path)
     assert done.returncode == 2
     assert all(name in done.stderr for name in ("joblib", "submitit_slurm", "ray"))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "number", "round_size", "sizes"),
+    [
+        (5, 2, 1, [1, 1, 1, 1, 1]),
+        (24, 2, 24, [12, 12]),
+        (96, 2, 24, [48, 48]),
+        (97, 2, 24, [35, 35, 14, 13]),
+        (500, 2, 24, [175, 175, 53, 53, 22, 22]),
+        (3, 4, 24, [1, 1, 1]),
+    ],
+)
+def test_processes_get_large_shares_first_and_end_together(
+    jobs: int, number: int, round_size: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "round_size", lambda config: round_size)
+    config = OmegaConf.create({"hydra": {}})
+    tasks = [Task(str(n), config, ".") for n in range(jobs)]
+    shares = pool._shares(tasks, number)
+    assert [len(share) for share in shares] == sizes
+    assert sorted(int(task.name) for share in shares for task in share) == list(range(jobs))
+    assert [share[0].name for share in shares[:number]] == [str(n) for n in range(min(jobs, number))]

@@ -19,6 +19,8 @@ from boosterrun.launchers.task import Failure, Task
 _AUTO = "auto"
 # Seconds between looks at which jobs of a share have ended.
 _POLL = 0.5
+# What is left for a process is given out at once if it is this many rounds, else so much of it.
+_WHOLE, _FIRST = 2, 0.7
 _DIED = "its process died, or was ended as another one died"
 
 
@@ -91,11 +93,24 @@ def _ended(share: Sequence[Task], future: Future[Any], held: Leash) -> list[Ende
 
 
 def _shares(tasks: Sequence[Task], number: int) -> list[list[Task]]:
-    """The tasks that a process gets at once: a round, or less where the others would have nothing to do."""
+    """The tasks that a process gets at once, in the order in which they are given out.
+
+    Most of its part comes first: while it measures one round, it builds for the next. The rest comes in
+    smaller shares, so that all end together. Neighbours are for different processes: like takes like long.
+    """
     from boosterrun.sweeps.turns import round_size  # noqa: PLC0415 - as late as Hydra
 
-    size = min(round_size(_plain(tasks[0])), math.ceil(len(tasks) / number))
-    return [list(tasks[start : start + size]) for start in range(0, len(tasks), size)]
+    size = round_size(_plain(tasks[0]))
+    if size == 1:
+        return [[task] for task in tasks]
+    shares: list[list[Task]] = []
+    rest = list(tasks)
+    while rest:
+        part = math.ceil(len(rest) / number)
+        level = number * (part if part <= _WHOLE * size else math.ceil(_FIRST * part))
+        now, rest = rest[:level], rest[level:]
+        shares += [now[n::number] for n in range(min(number, len(now)))]
+    return shares
 
 
 def _plain(task: Task) -> Any:
