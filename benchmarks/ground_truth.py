@@ -13,14 +13,18 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from boosterrun.decision.pairs import Pair
 
 HERE = Path(__file__).resolve().parent
 KNOWN = json.loads((HERE / "data" / "h200-sample-pack-outcomes.json").read_text())
@@ -82,6 +86,18 @@ def import_torch() -> float:
     return float(done.stdout)
 
 
+def a_a_spread(folder: Path) -> float | None:
+    """Standard deviation of the log-ratios of a sweep's pairs of the baseline with itself, in per cent."""
+    lines = [
+        json.loads(line) for path in folder.glob("*/pairs.jsonl") for line in path.read_text().splitlines()
+    ]
+    pairs = [
+        Pair.from_entry(line) for line in lines if line["phase"] == "calibrate" and not line.get("reused")
+    ]
+    found = [pair.log_ratio for pair in pairs if pair.void is None]
+    return round(100 * statistics.stdev(found), 3) if len(found) > 1 else None
+
+
 def summary(workload: str, folder: Path, seconds: float, torch: float) -> dict[str, Any]:
     """What the sweep found, how long it took, and where it differs."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
@@ -98,11 +114,13 @@ def summary(workload: str, folder: Path, seconds: float, torch: float) -> dict[s
         "versions": environment.get("versions"),
         "toolchain": {k: v["version"] for k, v in found[0]["toolchain"].items() if isinstance(v, dict)},
         "workload": workload,
+        "cpus": len(os.sched_getaffinity(0)),
         "wall_seconds": round(seconds, 2),
         "import_torch_seconds": round(torch, 2),
         "wall_seconds_after_import_torch": round(seconds - torch, 2),
         "seconds_by_phase": {n: round(sum(r["phases"].get(n, 0.0) for r in found), 2) for n in names},
         "canary": environment.get("canary", {}).get("seconds"),
+        "a_a_spread_pct": a_a_spread(folder),
         "decisions": dict(Counter(r["decision"] or "undecided" for r in found)),
         "timer": sorted({str(s["timer"]) for r in found for s in r["shapes"]}),
         "rows": [
