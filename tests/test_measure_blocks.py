@@ -107,6 +107,8 @@ def test_nothing_is_asked_after_a_failure_without_pairs(benches: Callable[..., B
     with pytest.raises(SideFailed):
         bench.run(5)
     assert (bench.taken, bench.lines(), bench.asked) == ([], [], 1)
+    bench.run(1)
+    assert bench.asked == 3  # what happened meanwhile is no pair's
 
 
 def test_a_failed_launch_ends_the_stretch(benches: Callable[..., Bench]) -> None:

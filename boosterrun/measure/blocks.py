@@ -184,12 +184,13 @@ class PairRunner:
                 if any(timed[-1].pair.failures) or time.monotonic() - begin > _STRETCH:
                     break
         finally:
-            void = watch() if timed else None
-            self._marked, self._at = watch, time.monotonic()
-            for each in timed:
-                self._log.append({**self._entry(each.pair, each.unit, void), **each.further})
-            for each in timed:
-                sides.take(replace(each.pair, void=void))
+            if timed:
+                void = watch()
+                self._marked, self._at = watch, time.monotonic()
+                for each in timed:
+                    self._log.append({**self._entry(each.pair, each.unit, void), **each.further})
+                for each in timed:
+                    sides.take(replace(each.pair, void=void))
 
     def _pair(self, sides: Sides, phase: str, session: int) -> _Timed:
         order = toss(self._coin)
