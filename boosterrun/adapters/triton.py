@@ -109,7 +109,9 @@ class Triton(ResidentAdapter):
             "TRITON_DUMP_PTXAS_LOG": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
             # Launchers, compiled by a C compiler: see boosterrun.hooks.triton_once.
-            "BOOSTERRUN_HOST_CODE": str(kept.workspace("host code")),
+            "BOOSTERRUN_HOST_CODE": str(
+                kept.workspace(f"host code {sorted(job.config.workload.env.items())}")
+            ),
         }
 
     def ignored(self, env: Mapping[str, str] = os.environ) -> list[str]:

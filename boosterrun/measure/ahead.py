@@ -23,7 +23,7 @@ from boosterrun.measure.blocks import Timing
 # Of four cores three may build: one is left for the pairs and for us.
 _SHARE = 0.75
 _LEAST_CORES = 4
-# Where two processes with a GPU each start sides, each takes twice as long to start (docs/methodology.md).
+# Where two processes with a GPU each start sides, each takes twice as long to start (docs/cluster.md).
 _MOST = 20
 _PATIENCE = 0.02
 # Sides that are ahead may have half of the GPU's free memory; besides what it allocates, each has a context.

@@ -98,8 +98,11 @@ class ResidentAdapter:
         shape, params = next(iter(job.config.workload.shapes.items()))
         try:
             with self.side(job, "candidate", job.work) as side:
+                if not self.proves:  # then who knows what the case does with the ACF when it is imported?
+                    begin()
                 side.start()
-                begin()
+                if self.proves:
+                    begin()
                 built = side.build(shape, params)
                 codes = proof.read(built, job.toolchain.ptxas or job.toolchain.nvcc)
         except SideFailed as failure:
