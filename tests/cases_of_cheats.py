@@ -159,7 +159,7 @@ class ForgedAnswer(Honest):
             MEMORY[request["id"]] = True
             result = {"values": [0.001] * request["launches"], "timer": "host", "detail": {}}
             line = json.dumps({"id": request["id"], "ok": True, "result": result}).encode() + b"\n"
-            for descriptor in range(3, 64):
+            for descriptor in range(3, 1024):
                 with contextlib.suppress(OSError):
                     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
                         os.write(descriptor, line)

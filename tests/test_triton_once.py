@@ -53,8 +53,8 @@ def program(tmp_path: Path) -> Program:
         pytest.skip("no C compiler")
     calls = tmp_path / "calls"
     cc = script(tmp_path / "bin" / "cc", f'echo call >> {calls}\nexec {compiler} "$@"')
-    shared = tmp_path / "shared"
-    shared.mkdir()
+    shared = tmp_path / "sweep" / "shared"
+    shared.parent.mkdir()
 
     def run(name: str, value: int = 42, builder: str = "", **env: str) -> tuple[dict[str, Any], int]:
         calls.write_text("")
@@ -97,6 +97,6 @@ def test_a_builder_of_the_case_is_asked_as_ever(program: Program) -> None:
 
 
 def test_a_folder_that_is_gone_or_full_costs_nothing_but_time(program: Program, tmp_path: Path) -> None:
-    (tmp_path / "shared").rmdir()
+    (tmp_path / "sweep").rmdir()
     assert program("first")[0]["value"] == 42
     assert program("second")[1] == 1

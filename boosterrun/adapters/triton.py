@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -109,9 +110,7 @@ class Triton(ResidentAdapter):
             "TRITON_DUMP_PTXAS_LOG": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
             # Launchers, compiled by a C compiler: see boosterrun.hooks.triton_once.
-            "BOOSTERRUN_HOST_CODE": str(
-                kept.workspace(f"host code {sorted(job.config.workload.env.items())}")
-            ),
+            "BOOSTERRUN_HOST_CODE": str(kept.workspace("host code") / _digest(job.config.workload.env)),
         }
 
     def ignored(self, env: Mapping[str, str] = os.environ) -> list[str]:
@@ -124,6 +123,10 @@ class Triton(ResidentAdapter):
         codes = [proof.read(built, compiler) for built in (baseline, candidate)]
         found = proof.prove(codes[0], codes[1], job.controls, compiler, self.remedies)
         return found.noting(self.ignored())
+
+
+def _digest(env: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(env.items())).encode()).hexdigest()[:16]
 
 
 def _version() -> str | None:

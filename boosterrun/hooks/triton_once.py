@@ -56,7 +56,9 @@ def _once(
     if kept.exists():
         return str(kept)
     made = original(name, src, srcdir, *args, **options)
-    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=folder) as place:
-        shutil.copyfile(made, Path(place, name))
-        Path(place, name).rename(kept)
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            shutil.copyfile(made, Path(place, name))
+            Path(place, name).rename(kept)
     return made
