@@ -73,6 +73,14 @@ def test_an_infinity_passes_where_the_reference_has_the_same() -> None:
     assert not verdict(np.array([1.0, -3e38, 2.0]), reference)[0]
 
 
+def test_an_empty_output_beside_others_is_right() -> None:
+    full, empty = np.ones(3), np.ones(0)
+    passed, detail = verdict([full, empty], [full, empty])
+    assert passed, detail
+    assert [entry["relative_error"] for entry in detail["outputs"]] == [0.0, 0.0]
+    assert not verdict([full + 1, empty], [full, empty])[0]
+
+
 def test_nan_in_the_reference_never_passes() -> None:
     array = np.array([1.0, np.nan])
     passed, detail = verdict(array, array)
