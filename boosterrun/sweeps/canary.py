@@ -12,10 +12,9 @@ import json
 import os
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -164,20 +163,6 @@ class _Unsuited(Exception):  # noqa: N818 - a state of the pack
     """The pack's ACFs are for compilers that this adapter does not run."""
 
 
-class _Swap:
-    """The content of a path changes once. ``made``: it has; ``over``: it has, or never will."""
-
-    def __init__(self) -> None:
-        self.made = False
-        self.over = threading.Event()
-
-    def wait(self) -> None:
-        """Wait for it. Raises RunError if it never comes."""
-        self.over.wait()
-        if not self.made:
-            raise RunError("canary: there was no sound build", "See what else is told")
-
-
 class _Trial:
     """The checks of one workload. ``acf``: the sound ACF that was used."""
 
@@ -224,19 +209,19 @@ class _Trial:
     def _same_path(self, path: Path) -> _Check:
         """A sound ACF must arrive, and then a damaged one at the very same path must stop the build."""
         begun = time.monotonic()
-        swap = _Swap()
+        swapped: Future[None] = Future()
         # What builds the damaged one starts meanwhile, which takes as long as a build.
         with ThreadPoolExecutor(max_workers=1) as pool:
-            later = pool.submit(self._build, "same-path-damaged", self.acf, path, swap.wait)
+            later = pool.submit(self._build, "same-path-damaged", self.acf, path, swapped.result)
             try:
                 sound = self._sound(path)
                 if sound.controls and set(sound.controls) != {str(path)}:
                     words = self._at_fault(sound, path, "a sound ACF")
                     return _Check("same_path", False, words, time.monotonic() - begun)
                 path.write_bytes(damaged(self.pack.read(self.acf)))
-                swap.made = True
+                swapped.set_result(None)
             finally:
-                swap.over.set()
+                swapped.cancel()  # if it never comes to that, nothing is to be built
             return self._judged("same_path", later.result(), path, time.monotonic() - begun)
 
     def _sound(self, path: Path) -> Probe:
