@@ -168,11 +168,11 @@ class ResidentAdapter:
             self.require_stages(job)
         except Rejected:
             return True  # there is nothing to build
-        trials, most = Engine.trials_of(job.config), _sides_ahead(job.config)
-        todo = errands(job.config, 0, trials)
-        if (lent := self._lent(job)) is not None:
+        lent, most = self._lent(job), _sides_ahead(job.config)
+        timing = None if lent is None else lent(0).timing
+        todo = errands(job.config, 0, Engine.trials_of(job.config), timing)
+        if lent is not None:
             lent(0).begin(todo, most)
-            todo = errands(job.config, 0, trials, lent(0).timing)
         spec = self._candidate(job)
         ahead.offer(self._key(job, spec), partial(WorkerSide, spec, job.config.timeouts), todo, most)
         return True
