@@ -12,7 +12,7 @@ import pytest
 
 from boosterrun.decision.pairs import Pair
 from boosterrun.measure.api import Samples, SideFailed
-from boosterrun.measure.blocks import PairLog, PairRunner, Sides, Timing
+from boosterrun.measure.blocks import Compared, PairLog, PairRunner, Timing
 
 
 class Played:
@@ -43,7 +43,7 @@ class Bench:
         self.says: list[str | None] = []
         baseline: Any = Played(candidate.get("seconds", 0.0))
         other: Any = Played(**candidate)
-        self.sides = Sides(baseline, other, self.taken.append)
+        self.sides = Compared(baseline, other, self.taken.append)
 
     def watch(self) -> str | None:
         self.asked += 1

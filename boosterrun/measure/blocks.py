@@ -126,7 +126,7 @@ def _cannot_write(path: Path, error: OSError) -> RunError:
 
 
 @dataclass(frozen=True)
-class Sides:
+class Compared:
     """Whom a pair compares (``other``: for calibration the baseline as well), and who gets it."""
 
     baseline: Side
@@ -164,7 +164,7 @@ class PairRunner:
         self._marked: Watch | None = None
         self._at = 0.0
 
-    def run(self, sides: Sides, watch: Watch, phase: str, session: int, *, most: int = 1) -> None:
+    def run(self, sides: Compared, watch: Watch, phase: str, session: int, *, most: int = 1) -> None:
         """Time a pair and log it, or up to ``most`` short ones. Raises SideFailed and RunError.
 
         ``watch`` says what happened since its last call: pairs in that time are void if anything disturbed
@@ -174,7 +174,7 @@ class PairRunner:
         with interrupt.shielded():
             self._run(sides, watch, phase, session, most)
 
-    def _run(self, sides: Sides, watch: Watch, phase: str, session: int, most: int) -> None:
+    def _run(self, sides: Compared, watch: Watch, phase: str, session: int, most: int) -> None:
         if self._marked != watch or time.monotonic() - self._at > _BACK_TO_BACK:
             watch()  # sets the mark from which the pairs are watched; else the last pair's end does
         begin, timed = time.monotonic(), list[_Timed]()
@@ -192,7 +192,7 @@ class PairRunner:
                 for each in timed:
                     sides.take(replace(each.pair, void=void))
 
-    def _pair(self, sides: Sides, phase: str, session: int) -> _Timed:
+    def _pair(self, sides: Compared, phase: str, session: int) -> _Timed:
         order = toss(self._coin)
         blocks = {side: self._block(sides.baseline if side == "b" else sides.other) for side in order}
         if blocks["b"].timer != blocks["c"].timer:

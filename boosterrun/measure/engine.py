@@ -22,8 +22,7 @@ from boosterrun.errors import RunError
 from boosterrun.gpus import alive, binding, lease
 from boosterrun.measure import ahead, blame, judged, progress, quiet, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
-from boosterrun.measure.blocks import PairLog, PairRunner, choose_timing
-from boosterrun.measure.blocks import Sides as PairSides
+from boosterrun.measure.blocks import Compared, PairLog, PairRunner, choose_timing
 from boosterrun.measure.judged import BaselineFailed
 from boosterrun.measure.kept import LentBaseline, ShapeMemory
 from boosterrun.measure.sessions import OpenSide, Sides, Sources, check_seeds
@@ -269,7 +268,7 @@ class Engine:
         decision = trial.decider.decision()
         while decision.state != "final" and decision.session == session.number:
             other = session.baseline if decision.phase == "calibrate" else session.candidate
-            sides = PairSides(session.baseline, other, take)
+            sides = Compared(session.baseline, other, take)
             runner.run(sides, session.watch, decision.phase, session.number, most=trial.decider.certain())
             decision = trial.decider.decision()
             progress.pair(trial.name, decision)
@@ -277,7 +276,7 @@ class Engine:
     @staticmethod
     def _guard(session: _Session, trial: Trial, runner: PairRunner) -> None:
         """Look for a loss on a shape that did not gain, as often as voided pairs allow."""
-        sides, number = PairSides(session.baseline, session.candidate, trial.take), session.number
+        sides, number = Compared(session.baseline, session.candidate, trial.take), session.number
         for _ in range(trial.decider.protocol.max_voids):
             if not trial.guards(number):
                 return
