@@ -11,6 +11,7 @@ extern "C" __global__ void scale(const float* x, float* y, int n) {
     for (int i = 0; i < 24; i++) { a[i] = a[i] * a[(i + j) % 24] + s; s += a[i] * x[j]; }
   y[threadIdx.x] = s;
 }
+extern "C" double fake_milliseconds;
 static bool acf_with(const char* variable) {
   if (std::getenv(variable) == nullptr) return false;
   std::ifstream self("/proc/self/exe", std::ios::binary);
@@ -19,11 +20,11 @@ static bool acf_with(const char* variable) {
 }
 extern "C" void emulate_scale(void** arguments) {
   static const float factor = acf_with("LIE") ? 3 : 2;
-  static const auto time = std::chrono::microseconds(acf_with("FAST") ? 300 : 1500);
+  static const double time = acf_with("FAST") ? 0.3 : 1.5;
   const float* x = *static_cast<const float**>(arguments[0]);
   float* y = *static_cast<float**>(arguments[1]);
   for (int i = 0; i < *static_cast<int*>(arguments[2]); ++i) y[i] = factor * x[i];
-  std::this_thread::sleep_for(time);
+  fake_milliseconds = time;
 }
 BOOSTERRUN_CASE(scale) {
   const int n = shape.multiple("n", 1);

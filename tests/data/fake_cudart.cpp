@@ -1,14 +1,20 @@
-// A CUDA runtime without a GPU, for tests: device memory is host memory, streams run at once, events are clocks, and the
-// launch of a kernel K calls the program's own `extern "C" void emulate_K(void** arguments)`. Once `fake_error` is set,
-// every wait for the GPU fails with it. With FAKE_CUDA_NO_GRAPH in the environment graphs cannot be captured.
+// A CUDA runtime without a GPU, for tests: device memory is host memory, streams run at once, and the launch of a kernel K
+// calls the program's own `extern "C" void emulate_K(void** arguments)`. Events read the host's clock, or, once a program
+// sets `fake_milliseconds`, one that each launch moves on by that, give or take a little: a busy host cannot change it. Once
+// `fake_error` is set, every wait for the GPU fails with it. With FAKE_CUDA_NO_GRAPH in the environment graphs cannot be
+// captured.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <random>
 #include <string>
+#include <thread>
 
 namespace {
 struct Call {
@@ -21,7 +27,18 @@ std::map<const void*, std::string>& kernels() {
   return names;
 }
 cudaError_t last = cudaSuccess;
+double passed = 0;
+std::minstd_rand noise(getpid());
+}  // namespace
+
+extern "C" {
+int fake_error = 0;
+double fake_milliseconds = 0;
+}
+
+namespace {
 double milliseconds() {
+  if (fake_milliseconds > 0) return passed;
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1e3 + now.tv_nsec * 1e-6;
@@ -29,7 +46,6 @@ double milliseconds() {
 }  // namespace
 
 extern "C" {
-int fake_error = 0;
 cudaError_t waited() { return static_cast<cudaError_t>(fake_error); }
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
@@ -101,6 +117,9 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void** arguments
   const auto emulate = reinterpret_cast<void (*)(void**)>(dlsym(RTLD_DEFAULT, name.c_str()));
   if (emulate == nullptr) return last = cudaErrorInvalidDeviceFunction;
   emulate(arguments);
+  const double took = fake_milliseconds * std::uniform_real_distribution<double>(0.999, 1.001)(noise);
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(took));
+  passed += took;
   return cudaSuccess;
 }
 }
