@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -254,6 +255,21 @@ def test_a_baseline_is_built_once_and_again_when_a_header_changes(build: Build, 
     assert baselines.get(other, lambda: build(arch="sm_100a")).codes[0].arch == "sm_100a"
     (tmp_path / "source" / "amount.h").unlink()
     assert not second.current()
+
+
+def test_a_file_that_is_written_while_it_is_compiled_is_told(build: Build, tmp_path: Path) -> None:
+    header = tmp_path / "source" / "amount.h"
+    write = f"open({str(header)!r}, 'a').write('// more\\n')\n"
+    for body, changed in (
+        ("sys.exit(real())\n", None),
+        (f"code = real()\n{write}sys.exit(code)\n", str(header)),  # after the compiler had read it
+        (f"{write}sys.exit(real())\n", str(header)),  # before: the same to whoever looks afterwards
+    ):
+        program = build(nvcc=script(Path(tempfile.mkdtemp(dir=tmp_path)) / "nvcc", body))
+        assert (program.changed, program.current()) == (changed, changed is None)
+    ahead = time.time() + 3600
+    os.utime(header, (ahead, ahead))  # by the clock of a file server
+    assert build().changed is None
 
 
 def test_a_baseline_that_failed_is_tried_again(build: Build, tmp_path: Path) -> None:

@@ -280,8 +280,9 @@ def _require_built(job: Job, baseline: Program, candidate: Program) -> None:
         raise Rejected(*candidate.failure)
     before, after = baseline.dependencies or {}, candidate.dependencies or {}
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-    if changed:
-        raise RunError(f"{changed[0]} changed while {job.config.workload.name} was built", "Run it again")
+    name = baseline.changed or candidate.changed or next(iter(changed), None)
+    if name is not None:
+        raise RunError(f"{name} changed while {job.config.workload.name} was built", "Run it again")
 
 
 def _require_difference(job: Job, application: Application) -> None:

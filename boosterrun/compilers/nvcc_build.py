@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -39,6 +41,7 @@ class Program:
         failure: (reason, the compiler's words); None when it succeeded, and only then there is the rest.
         image: the executable, kept in memory so that nothing can change it between jobs.
         codes: the cubins in it that have kernels. dependencies: sha256 of each compiled file, by path.
+        changed: a compiled file that was written meanwhile: nobody knows which content is in it.
     """
 
     command: tuple[str, ...]
@@ -49,6 +52,7 @@ class Program:
     image: bytes = b""
     codes: tuple[Code, ...] = ()
     dependencies: Mapping[str, str] | None = None
+    changed: str | None = None
 
     def install(self, folder: Path) -> Path:
         """Write the executable into ``folder`` and return its path. Raises RunError when there is no room."""
@@ -63,7 +67,7 @@ class Program:
 
     def current(self) -> bool:
         """Whether every file that was compiled still has the same content."""
-        return self.dependencies == _hashes(self.dependencies or {})
+        return self.changed is None and self.dependencies == _hashes(self.dependencies or {})
 
 
 class Baselines:
@@ -136,6 +140,7 @@ def build(
     try:
         shutil.rmtree(folder, ignore_errors=True)  # of a build before its turn
         temporary.mkdir(parents=True)
+        begun = temporary.stat().st_mtime_ns
     except OSError as error:
         raise RunError(f"cannot make {temporary}: {error.strerror}", "Free some space") from error
     env = plan.environment(base, temporary)
@@ -158,6 +163,7 @@ def build(
         return Program(argv, done.returncode, done.seconds, _bounded(text), failure)
     if not extra:
         _list_dependencies(plan, folder, env, timeout)
+    names = _dependencies(folder)
     return Program(
         argv,
         done.returncode,
@@ -166,7 +172,8 @@ def build(
         None,
         (folder / _PROGRAM).read_bytes(),
         _codes(folder / _PROGRAM, plan, text),
-        _hashes(_dependencies(folder)),
+        _hashes(names),
+        _written_since(begun, names),
     )
 
 
@@ -254,6 +261,15 @@ def _hashes(names: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
         except OSError:
             continue
     return found
+
+
+def _written_since(begun: int, names: Sequence[str]) -> str | None:
+    """A file that was written after ``begun`` (ns). Times to come are another clock's: no sign."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            if begun < Path(name).stat().st_mtime_ns <= time.time_ns():
+                return name
+    return None
 
 
 def _bounded(text: str) -> str:
