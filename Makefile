@@ -29,7 +29,7 @@ FAULTS := $(CURDIR)/outputs/faults
 test-faults: $(VENV)/.dev ## every fault in every phase, 40 kills at random moments; renews docs/reliability.md (10 minutes)
 	rm -rf $(FAULTS)
 	BOOSTERRUN_TEST_KILLS=40 BOOSTERRUN_TEST_FAULTS=$(FAULTS) timeout $(FAULTS_SECONDS) $(ALONE) \
-		$(VENV)/bin/python -W error -m pytest -W error -n 2 --timeout 600 tests/test_faults*.py
+		$(VENV)/bin/python -W error -m pytest -W error -n 2 --timeout 600 tests/test_faults*.py tests/test_measure_orphans.py
 	cd tests && $(CURDIR)/$(VENV)/bin/python -m faults.table $(FAULTS)
 
 test-cluster: $(VENV)-cluster/.done ## the launchers on joblib, a real Ray and a real Slurm of this machine (minutes)

@@ -63,7 +63,7 @@ def emulated_flags(folder: Path) -> list[str]:
     """Flags for nvcc that link the runtime without a GPU; the notes stay readable in the program."""
     library = fake_runtime(folder)
     return [
-        "-O1", "-std=c++17", "-cudart", "none", "--no-compress", "-Xlinker", "--export-dynamic",
+        "-O0", "-std=c++17", "-cudart", "none", "--no-compress", "-Xlinker", "--export-dynamic",
         "-Xlinker", f"-rpath={folder}", str(library),
     ]  # fmt: skip
 

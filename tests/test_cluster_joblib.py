@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from command import run, start
 from launched import (
+    JOBS,
     SIGNALS,
+    SWEEP,
     begin_long,
     ended,
     finished,
@@ -19,7 +21,7 @@ from launched import (
     undisturbed,
     wait_for,
 )
-from test_faults import SWEEP, decided, decisions, gone, place
+from test_faults import decided, decisions, gone, place
 
 pytest.importorskip("joblib", reason="joblib is not installed: pip install 'boosterrun[joblib]'")
 
@@ -35,7 +37,7 @@ def test_decides_as_one_process_does(tmp_path: Path, expected: dict[str, str]) -
     done = run(*SWEEP, *TWO, cwd=place(tmp_path), TOKEN=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert done.stdout.count("/30] ") == 30
+    assert done.stdout.count(f"/{JOBS}] ") == JOBS
     assert decisions(tmp_path / "out") == expected
     assert gone(f"TOKEN={tmp_path}")
 

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 from command import results, run
-from launched import SIGNALS, as_shown, begin_long, loses_one_and_resumes, processes, stopped, undisturbed
-from test_faults import SWEEP, decisions, gone, left, place
+from launched import (
+    JOBS,
+    SIGNALS,
+    SWEEP,
+    as_shown,
+    begin_long,
+    loses_one_and_resumes,
+    processes,
+    stopped,
+    undisturbed,
+)
+from test_faults import decisions, gone, left, place
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("ray", reason="Ray is not installed: make test-cluster")
@@ -41,7 +51,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_decides_as_one_process_does(tmp_path: Path, expected: dict[str, str]) -> None:
     done = run(*SWEEP, *TWO, cwd=place(tmp_path), TOKEN=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("/30] ") == 30
+    assert done.stdout.count(f"/{JOBS}] ") == JOBS
     assert "(pid=" not in done.stdout
     assert decisions(tmp_path / "out") == expected
     assert gone(f"TOKEN={tmp_path}")

@@ -10,7 +10,9 @@ import pytest
 import slurm_here
 from command import results, run
 from launched import (
+    JOBS,
     SIGNALS,
+    SWEEP,
     as_shown,
     begin_long,
     ended,
@@ -21,7 +23,7 @@ from launched import (
     wait_for,
 )
 from slurm_here import Slurm, slurm
-from test_faults import SWEEP, decisions, gone, place
+from test_faults import decisions, gone, place
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("submitit", reason="submitit is not installed: make test-cluster")
@@ -64,10 +66,10 @@ def test_decides_as_one_process_does(
 ) -> None:
     done = run(*SWEEP, *engine, cwd=place(tmp_path), TOKEN=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("/30] ") == 30
+    assert done.stdout.count(f"/{JOBS}] ") == JOBS
     assert decisions(tmp_path / "out") == expected
     found = results(tmp_path / "out")
-    assert len({result["environment"]["variables"]["SLURM_JOB_ID"] for result in found}) == 30
+    assert len({result["environment"]["variables"]["SLURM_JOB_ID"] for result in found}) == JOBS
     if here.gpus:  # Slurm has chosen them
         visible = {result["environment"]["variables"]["CUDA_VISIBLE_DEVICES"] for result in found}
         assert visible == {"0", "1"}

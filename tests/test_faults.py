@@ -1,6 +1,6 @@
 """Sweeps that are killed at random moments, and disks that are full: nothing is lost, doubled or damaged.
 
-BOOSTERRUN_TEST_KILLS sets the number of kills (12).
+BOOSTERRUN_TEST_KILLS sets the number of kills (6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from command import SAMPLE, environment, executable, results, run, start
 from boosterrun import packs
 from boosterrun.results import record
 
-KILLS = int(os.environ.get("BOOSTERRUN_TEST_KILLS", "12"))
+KILLS = int(os.environ.get("BOOSTERRUN_TEST_KILLS", "6"))
 PARTS = max(1, KILLS // 10)  # they run side by side
 IDS = [acf.id for acf in packs.open_pack(SAMPLE).acfs][:15]
 

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 
 import command
@@ -158,25 +157,6 @@ def test_no_code_of_ours_can_run_data() -> None:
         text=True,
     )
     assert found.stdout == ""
-
-
-def test_bandit_is_content() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "bandit",
-            "-q",
-            "-c",
-            str(ROOT / "pyproject.toml"),
-            "-r",
-            str(ROOT / "boosterrun"),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
 
 
 def test_a_sweep_of_a_hostile_pack_writes_into_its_folder_alone(tmp_path: Path) -> None:

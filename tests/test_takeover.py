@@ -455,7 +455,7 @@ def test_renewing_is_for_confirmations_that_have_begun() -> None:
 EXPERIMENT = """\
 defaults: [{override /workload: simulated}]
 workload:
-  options: {base_ms: 8.0, clock: real, noise: {sigma: 0.002}, behaviours: {'*': {gain: 0.1}}}
+  options: {base_ms: 4.0, clock: real, noise: {sigma: 0.002}, behaviours: {'*': {gain: 0.1}}}
 protocol: {calibration_pairs: 6, checks: 1}
 """
 
