@@ -24,6 +24,11 @@ int nvmlDeviceGetComputeMode(void *h, u32 *v) { CALL(Mode); *v = setting("mode",
 int nvmlShutdown(void) { return OK; }
 """
 CHANGES = {
+    "*n = 1; return OK": '*n = setting("cards", 1); return OK',
+    "*h = (void *)1; return i ?": '*h = (void *)(i + 1ull); return i >= setting("cards", 1) ?',
+    "CALL(Index); *i = 0": "CALL(Index); *i = (u64)h - 1",
+    'n, "GPU-ab12"); return OK': 'n, "GPU-ab1%d", 1 + (int)(u64)h); return OK',
+    'if (setting("pid", 0)) pids': 'if (setting("pid", 0) && (u64)h == setting("busy", 1)) pids',
     "*v = 13000": '*v = setting("cuda", 13000)',
     "*a = 9; *b = 0": '*a = setting("major", 9); *b = 0',
     "CALL(Persistence); *v = 1": 'CALL(Persistence); *v = setting("persistence", 1)',
@@ -122,6 +127,44 @@ def test_the_card_is_the_one_that_a_run_would_see(driver: Path, named: str, ther
         assert "CUDA_VISIBLE_DEVICES" in found["GPU"].fix
 
 
+def several(wanted: object, **variables: str) -> Setup:
+    made = setup("nvcc", pack(), **variables)
+    assert made.config is not None
+    made.config.gpu.devices = wanted
+    return made
+
+
+def test_each_card_that_a_run_may_use_is_examined(driver: Path) -> None:
+    found = examined(driver, "cards 4\npid 4711\nbusy 3\nmode 3", several([1, 2, 3]))
+    assert found["GPU"].detail == "3 x NVIDIA H200 (GPUs 1, 2, 3), compute capability 9.0; 1 more not used"
+    assert found["compute mode"].detail.startswith("GPUs 1, 2, 3: EXCLUSIVE_PROCESS: ")
+    assert found["clocks"].detail.startswith("GPUs 1, 2, 3: SM 345 of 1980 MHz")
+    driver.write_text("cards 4\npid 4711\nbusy 3")
+    said = [f for f in device.quiet(several("auto")) if f.subject == "other processes"]
+    assert [(f.status, f.detail) for f in said] == [
+        ("PASS", "GPUs 0, 1, 3: none on this GPU"),
+        ("WARN", "GPU 2: on this GPU: pid 4711"),
+    ]
+    found = examined(driver, "cards 4\npid 4711\nbusy 3", several("auto", CUDA_VISIBLE_DEVICES="3"))
+    assert found["GPU"].detail == "NVIDIA H200, compute capability 9.0; 3 more not used"
+    assert found["other processes"].status == "PASS"
+
+
+def test_cards_that_are_not_there_fail(driver: Path) -> None:
+    found = examined(driver, "cards 2", several([0, 7]))
+    assert (found["GPU"].status, set(found) - {"compiler stages"}) == ("FAIL", {"GPU", "driver"})
+    assert "there is no GPU 7 here" in found["GPU"].detail
+    assert found["GPU"].fix == "There are: 0 (GPU-ab12), 1 (GPU-ab13)"
+
+
+def test_a_workload_that_chooses_its_card_is_believed(driver: Path) -> None:
+    mine = several("auto", CUDA_VISIBLE_DEVICES="0")
+    assert mine.config is not None
+    mine.config.workload.env = {"CUDA_VISIBLE_DEVICES": "1"}
+    found = examined(driver, "cards 2\npid 4711\nbusy 2", mine)
+    assert found["other processes"].status == "WARN"
+
+
 def test_a_target_of_another_card_fails(driver: Path, tmp_path: Path) -> None:
     driver.write_text("")
     found = doctor(tmp_path, "workload=nvcc", "gpu=b200", code=1)
@@ -148,13 +191,13 @@ def test_a_workload_without_a_gpu_hears_nothing_of_it_but_its_name(driver: Path)
 
 def test_a_driver_that_hangs_is_given_up(driver: Path) -> None:
     driver.write_text("hang 1")
-    found = nvml.ask(timeout=2.0)
+    found = nvml.ask("auto", {}, timeout=2.0)
     assert found["devices"] == []
     assert "no answer within 2 s" in found["error"]
 
 
 def test_without_a_driver_a_workload_that_may_need_one_gets_a_warning() -> None:
-    if nvml.ask()["devices"]:
+    if nvml.ask("auto", {})["devices"]:
         pytest.skip("this machine has a GPU")
     for adapter, status in (("triton", "FAIL"), ("python", "WARN"), ("ptxas", "PASS")):
         (found,) = device.present(setup(adapter, **os.environ))

@@ -1,14 +1,19 @@
-"""The GPU that a run would use: is it there, can it run the code, is it quiet enough to measure on?"""
+"""The GPUs that a run may use: are they there, can they run the code, are they quiet enough to measure on?"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from boosterrun.doctor import nvml
-from boosterrun.doctor.finding import Finding, failure, passed, warning
+from boosterrun.doctor.finding import Finding, Status, failure, passed, warning
 from boosterrun.doctor.setup import Setup
+from boosterrun.gpus.devices import AUTO, VISIBLE
+
+Card = dict[str, Any]
 
 # The first driver that runs the cubins of a CUDA major version.
 _FIRST_DRIVER = {"12": 525, "13": 580}
@@ -21,29 +26,24 @@ _GIB = 1 << 30
 
 
 def present(setup: Setup) -> Iterator[Finding]:
-    """Is there a GPU, and which one would a run see?"""
-    found = _snapshot(setup)
-    device, why = _chosen(setup)
-    if device is not None:
-        others = len(found["devices"]) - 1
+    """Are there GPUs, and which would a run use?"""
+    found = snapshot(setup)
+    cards, why, fix = _chosen(setup)
+    if cards:
+        others = len(found["devices"]) - len(cards)
         more = f"; {others} more not used" if others else ""
         use = "; this workload does not use it" if setup.needs.gpu is False else more
-        capability = device["compute_capability"] or "unknown"
-        yield passed("GPU", f"{device['name']}, compute capability {capability}{use}")
+        capability = cards[0]["compute_capability"] or "unknown"
+        several = f"{len(cards)} x " if len(cards) > 1 else ""
+        which = f" ({_named(cards)})" if len(cards) > 1 else ""
+        yield passed("GPU", f"{several}{cards[0]['name']}{which}, compute capability {capability}{use}")
         if others and len({each["name"] for each in found["devices"]}) > 1 and _by_number(setup):
             yield warning(
                 "GPU order",
                 "cards of several kinds, and CUDA numbers them by speed, not like nvidia-smi",
                 "export CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the card by its UUID",
             )
-        return
-    fix = (
-        "Check that nvidia-smi works here (in a container: --gpus all), or use a workload that needs no GPU: "
-        "workload=ptxas"
-    )
-    if setup.env.get("CUDA_VISIBLE_DEVICES") is not None and found["devices"]:
-        fix = "Correct or unset CUDA_VISIBLE_DEVICES"
-    if setup.needs.gpu is False:
+    elif setup.needs.gpu is False:
         yield passed("GPU", f"none is needed by this workload ({why})")
     elif setup.needs.gpu is None:
         yield warning("GPU", f"none: {why}; a workload that uses one would fail", fix)
@@ -53,7 +53,7 @@ def present(setup: Setup) -> Iterator[Finding]:
 
 def driver(setup: Setup) -> Iterator[Finding]:
     """Can the driver load what the pack's CUDA compiles?"""
-    found = _snapshot(setup)
+    found = snapshot(setup)
     version, cuda = found["driver_version"], found["cuda_driver_version"]
     if not found["devices"] or setup.needs.gpu is False:
         return
@@ -80,7 +80,7 @@ def driver(setup: Setup) -> Iterator[Finding]:
 
 def target(setup: Setup) -> Iterator[Finding]:
     """Does the card run the target that ``gpu.arch`` names?"""
-    device, _ = _chosen(setup)
+    device = visible(setup)
     arch = setup.config.gpu.arch if setup.config is not None else None
     if device is None or arch is None or setup.needs.gpu is False or not device["compute_capability"]:
         return
@@ -95,11 +95,8 @@ def target(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def clocks(setup: Setup) -> Iterator[Finding]:
+def _clocks(device: Card) -> Iterator[Finding]:
     """Do the clocks move for a reason that spoils a measurement?"""
-    device = _measured_on(setup)
-    if device is None:
-        return
     speed, power = device["clocks_mhz"], device["power_w"]
     state = (
         f"SM {_of(speed['sm'])} of {_of(speed['sm_max'])} MHz, power {_of(power['draw'])} of "
@@ -122,10 +119,9 @@ def clocks(setup: Setup) -> Iterator[Finding]:
         yield passed("clocks", state + note)
 
 
-def persistence(setup: Setup) -> Iterator[Finding]:
+def _persistence(device: Card) -> Iterator[Finding]:
     """Does the driver stay loaded between processes?"""
-    device = _measured_on(setup)
-    if device is None or device["persistence_mode"] is None:
+    if device["persistence_mode"] is None:
         return
     if device["persistence_mode"]:
         yield passed("persistence mode", "on")
@@ -137,11 +133,8 @@ def persistence(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def sharing(setup: Setup) -> Iterator[Finding]:
+def _sharing(device: Card) -> Iterator[Finding]:
     """Can two processes use the card at once? Baseline and candidate do."""
-    device = _measured_on(setup)
-    if device is None:
-        return
     mode = _COMPUTE_MODES.get(device["compute_mode"] or 0)
     if mode is not None:
         yield failure(
@@ -157,11 +150,8 @@ def sharing(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def neighbours(setup: Setup) -> Iterator[Finding]:
+def _neighbours(device: Card) -> Iterator[Finding]:
     """Who else uses the card now?"""
-    device = _measured_on(setup)
-    if device is None:
-        return
     running, memory = device["compute_processes"], device["memory_bytes"]
     fix = "End them, or choose another card by CUDA_VISIBLE_DEVICES; pairs that they disturb are thrown away"
     if running:
@@ -177,10 +167,9 @@ def neighbours(setup: Setup) -> Iterator[Finding]:
         yield passed("other processes", "none on this GPU")
 
 
-def memory_errors(setup: Setup) -> Iterator[Finding]:
+def _memory_errors(device: Card) -> Iterator[Finding]:
     """Has the memory failed since the driver was loaded?"""
-    device = _measured_on(setup)
-    if device is not None and device["ecc"]["uncorrected"]:
+    if device["ecc"]["uncorrected"]:
         yield warning(
             "GPU memory",
             f"{device['ecc']['uncorrected']} uncorrected errors since the driver was loaded",
@@ -188,9 +177,37 @@ def memory_errors(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def visible(setup: Setup) -> dict[str, Any] | None:
-    """The device that a run would use, as in a snapshot; None without one."""
-    return _chosen(setup)[0]
+def quiet(setup: Setup) -> Iterator[Finding]:
+    """Can one measure on them? What holds for several cards is said once."""
+    cards = [] if setup.needs.gpu is False else _chosen(setup)[0]
+    for judge in _OF_A_CARD:
+        said: dict[tuple[Any, ...], list[Card]] = {}
+        first: dict[tuple[Any, ...], Finding] = {}
+        for card in cards:
+            for finding in judge(card):
+                # Good readings differ in nothing that matters: the first card's stand for all.
+                detail = "" if finding.status is Status.PASS else finding.detail
+                key = finding.subject, finding.status, detail
+                said.setdefault(key, []).append(card)
+                first.setdefault(key, finding)
+        for key, those in said.items():
+            where = f"{_named(those)}: " if len(cards) > 1 else ""
+            yield replace(first[key], detail=where + first[key].detail)
+
+
+def visible(setup: Setup) -> Card | None:
+    """The first device that a run may use, as in a snapshot; None without one. Others are of its model."""
+    return next(iter(_chosen(setup)[0]), None)
+
+
+def snapshot(setup: Setup) -> dict[str, Any]:
+    """What NVML says of all cards, asked once: :func:`boosterrun.doctor.nvml.ask`."""
+    wanted, env = AUTO, dict(setup.env)
+    if setup.config is not None:
+        wanted = setup.config.gpu.devices
+        env |= setup.config.workload.env  # one that it names is its own choice
+    env = {name: env[name] for name in (VISIBLE, "CUDA_DEVICE_ORDER") if name in env}
+    return setup.once("nvml", partial(nvml.ask, wanted, env))
 
 
 def runs(arch: str, capability: str) -> bool:
@@ -204,33 +221,30 @@ def runs(arch: str, capability: str) -> bool:
     return have[0] == wanted[0] and have >= wanted
 
 
-def _snapshot(setup: Setup) -> dict[str, Any]:
-    return setup.once("nvml", nvml.ask)
-
-
-def _measured_on(setup: Setup) -> dict[str, Any] | None:
-    return None if setup.needs.gpu is False else _chosen(setup)[0]
-
-
 def _by_number(setup: Setup) -> bool:
-    named = setup.env.get("CUDA_VISIBLE_DEVICES", "0").strip()
+    named = setup.env.get(VISIBLE, "0").strip()
     return named[:1].isdigit() and setup.env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
-def _chosen(setup: Setup) -> tuple[dict[str, Any] | None, str]:
-    """The first device of CUDA_VISIBLE_DEVICES, and why there is none."""
-    found = _snapshot(setup)
-    devices = found["devices"]
-    if not devices:
-        return None, found["error"] or "NVML lists no device"
-    named = setup.env.get("CUDA_VISIBLE_DEVICES")
-    first = "0" if named is None else named.split(",")[0].strip()
-    for device in devices:
-        if first == str(device["index"]) or (first[:4] == "GPU-" and str(device["uuid"]).startswith(first)):
-            return device, ""
-    if first.startswith("MIG-"):
-        return None, f"CUDA_VISIBLE_DEVICES names the MIG slice {first}, which is not examined"
-    return None, f"CUDA_VISIBLE_DEVICES={named} names none of the {len(devices)} that NVML lists"
+def _chosen(setup: Setup) -> tuple[list[Card], str, str]:
+    """The cards that jobs may use, or why there is none, and the fix."""
+    found = snapshot(setup)
+    named = setup.env.get(VISIBLE)
+    if not found["devices"]:
+        fix = "Check that nvidia-smi works here (in a container: --gpus all)"
+        return [], found["error"] or "NVML lists no device", f"{fix}, or use workload=ptxas, which needs none"
+    if found["refused"] is not None:
+        return [], found["refused"][0], found["refused"][1]
+    cards = [each for each in found["devices"] if each["index"] in found["allowed"]]
+    if not cards:  # a run leaves the choice to CUDA
+        first = "0" if named is None else named.split(",")[0].strip()
+        cards = [each for each in found["devices"] if str(each["index"]) == first]
+    why = f"{VISIBLE}={named} names none of the {len(found['devices'])} that NVML lists"
+    return cards, why, f"Correct or unset {VISIBLE}"
+
+
+def _named(cards: list[Card]) -> str:
+    return f"GPU{'s' * (len(cards) > 1)} {', '.join(str(card['index']) for card in cards)}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -241,4 +255,7 @@ def _of(value: float | None) -> str:
     return "?" if value is None else f"{value:.0f}"
 
 
-CHECKS = (present, driver, target, clocks, persistence, sharing, neighbours, memory_errors)
+_OF_A_CARD: tuple[Callable[[Card], Iterator[Finding]], ...] = (
+    *(_clocks, _persistence, _sharing, _neighbours, _memory_errors),
+)
+CHECKS = (present, driver, target, quiet)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from importlib import metadata
 
-from boosterrun.doctor import imports, nvml
+from boosterrun.doctor import device, imports
 from boosterrun.doctor.compilers import find
 from boosterrun.doctor.finding import Finding, failure, passed, warning
 from boosterrun.doctor.setup import Setup
@@ -124,7 +124,7 @@ def flashinfer(setup: Setup) -> Iterator[Finding]:
 
 
 def _torch(setup: Setup, torch: imports.Imported) -> Iterator[Finding]:
-    if not setup.once("nvml", nvml.ask)["devices"] or torch.sees_gpu:
+    if not device.snapshot(setup)["devices"] or torch.sees_gpu:
         return
     why = "a build without CUDA" if torch.cuda is None else f"built for CUDA {torch.cuda}"
     yield failure(

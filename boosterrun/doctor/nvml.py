@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from boosterrun.errors import RunError
@@ -13,8 +14,9 @@ _SECONDS = 20.0
 _MARK = "boosterrun-nvml "
 # The compute mode is no part of a result, so a snapshot does not have it.
 _SCRIPT = f"""
-import json
-from boosterrun.gpus import gpu
+import json, sys
+from boosterrun.errors import UsageError
+from boosterrun.gpus import devices, gpu
 found = gpu.snapshot()
 for device in found["devices"]:
     try:
@@ -23,17 +25,25 @@ for device in found["devices"]:
         device["compute_mode"] = int(pynvml.nvmlDeviceGetComputeMode(handle))
     except Exception:
         device["compute_mode"] = None
+found["allowed"], found["refused"] = [], None
+try:
+    found["allowed"] = [device.index for device in devices.allowed(*json.loads(sys.argv[1]))]
+except UsageError as error:
+    found["refused"] = error.message, error.advice
 print({_MARK!r} + json.dumps(found))
 """
 
 
-def ask(timeout: float = _SECONDS) -> dict[str, Any]:
+def ask(wanted: Any, env: Mapping[str, str], timeout: float = _SECONDS) -> dict[str, Any]:
     """Return :func:`boosterrun.gpus.gpu.snapshot` with a ``compute_mode`` per device; ``error``: what failed.
 
-    Takes at most ``timeout`` seconds and some for a process that cannot be killed. Never raises.
+    Further keys: ``allowed``, indices of the cards that :func:`boosterrun.gpus.devices.allowed` returns for
+    ``wanted`` and ``env``, and ``refused``, the message and advice of its UsageError, or None. Takes at most
+    ``timeout`` seconds and some for a process that cannot be killed. Never raises.
     """
+    question = json.dumps([wanted, dict(env)])
     try:
-        done = process.run([sys.executable, "-c", _SCRIPT], timeout=timeout, grace=0.5)
+        done = process.run([sys.executable, "-c", _SCRIPT, question], timeout=timeout, grace=0.5)
     except RunError as error:
         return _nothing(error.message)
     for line in done.stdout.splitlines():
@@ -47,4 +57,5 @@ def ask(timeout: float = _SECONDS) -> dict[str, Any]:
 
 
 def _nothing(error: str) -> dict[str, Any]:
-    return {"driver_version": None, "cuda_driver_version": None, "devices": [], "error": error}
+    nothing: dict[str, Any] = dict.fromkeys(("driver_version", "cuda_driver_version", "refused"))
+    return {**nothing, "devices": [], "allowed": [], "error": error}
