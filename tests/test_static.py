@@ -199,6 +199,24 @@ def test_a_changed_ptx_gets_a_new_baseline(tmp_path: Path) -> None:
     assert seen == ["rmsnorm", "softmax"]
 
 
+@pytest.mark.parametrize("side", ["baseline", "candidate"])
+def test_a_ptx_that_changes_while_it_is_assembled_is_told(tmp_path: Path, side: str) -> None:
+    ptx, baselines = tmp_path / "k.ptx", static.Baselines()
+    ptx.write_bytes((KERNELS / "rmsnorm.ptx").read_bytes())
+    wanted = "*" if side == "baseline" else "*apply-controls*"
+    body = f'case "$*" in {wanted}) cp {KERNELS}/softmax.ptx {ptx};; esac; exec "$REAL" "$@"'
+    shapes = {"default": {"ptx": str(ptx)}}
+    with pytest.raises(RunError, match=r"k\.ptx changed while it was assembled"):
+        judge(
+            *(tmp_path, controls(tmp_path, 1)),
+            compiler=stand_in(tmp_path / "ptxas", body),
+            shapes=shapes,
+            baselines=baselines,
+        )
+    verdict = judge(tmp_path, controls(tmp_path, 1), shapes=shapes, baselines=baselines)
+    assert {kernel["name"] for kernel in verdict.shapes[0]["kernels"]} == {"softmax"}
+
+
 def spoilt(root: Path, spoil: Callable[[bytes], bytes]) -> tuple[packs.Acf, Path]:
     acf, good = controls(root, 1)
     bad = root / "spoilt.acf"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import shutil
 import threading
@@ -19,6 +18,7 @@ from boosterrun.compilers.proof import Code
 from boosterrun.errors import RunError
 from boosterrun.measure import quiet
 from boosterrun.system import process
+from boosterrun.system.digest import sha256_if_there
 from boosterrun.system.process import Completed
 
 _OUTPUT_LIMIT = 16 << 20
@@ -253,14 +253,8 @@ def _dependencies(folder: Path) -> list[str]:
 
 def _hashes(names: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """The sha256 of each file; of one that is gone, nothing."""
-    found = {}
-    for name in names:
-        try:
-            with Path(name).open("rb") as stream:
-                found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError:
-            continue
-    return found
+    found = {name: sha256_if_there(Path(name)) for name in names}
+    return {name: digest for name, digest in found.items() if digest is not None}
 
 
 def _written_since(begun: int, names: Sequence[str]) -> str | None:

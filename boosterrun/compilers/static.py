@@ -25,6 +25,7 @@ from boosterrun.config import PtxasWorkload
 from boosterrun.errors import RunError
 from boosterrun.packs import Acf
 from boosterrun.system import guardian
+from boosterrun.system.digest import sha256_if_there
 
 KEPT = "KEPT"
 _REJECTED = "REJECTED:"
@@ -217,7 +218,8 @@ class _Job:
         return reason, words
 
     def _build(self, shape: Shape, controls: Path | None, folder: Path, output: str) -> Build:
-        return assembly.build(
+        """Assemble the PTX that the shape was read from, and no other."""
+        build = assembly.build(
             str(self.compiler.path),
             shape,
             controls,
@@ -227,6 +229,9 @@ class _Job:
             grace=self.grace,
             env=self.env,
         )
+        if sha256_if_there(shape.ptx) != shape.ptx_sha256:
+            raise RunError(f"{shape.ptx} changed while it was assembled", "Run it again")
+        return build
 
     def _baseline(self, shape: Shape, folder: Path) -> Build:
         build = self._build(shape, None, folder, "baseline.cubin")

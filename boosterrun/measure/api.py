@@ -32,6 +32,7 @@ class Built:
         artifacts: files of compiled code that this build made (cubins, shared objects).
         kernels: JSON-ready descriptions of the kernels, where the framework knows them.
         versions: versions of what the build imported.
+        sources: the user's files that it is made of (:mod:`boosterrun.measure.imported`).
         detail: anything else worth recording; ``timer`` is the timer that ``auto`` means for this case.
     """
 
@@ -39,6 +40,7 @@ class Built:
     artifacts: list[str] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
     versions: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 

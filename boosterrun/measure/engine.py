@@ -20,7 +20,7 @@ from boosterrun.decision.decide import Decider
 from boosterrun.decision.pairs import FILENAME, Pair, Protocol
 from boosterrun.errors import RunError
 from boosterrun.gpus import alive, binding, lease
-from boosterrun.measure import ahead, blame, judged, progress, quiet, takeover
+from boosterrun.measure import ahead, blame, imported, judged, progress, quiet, takeover
 from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
 from boosterrun.measure.blocks import Compared, PairLog, PairRunner, choose_timing
 from boosterrun.measure.judged import BaselineFailed
@@ -318,6 +318,11 @@ class Engine:
                 lambda: session.candidate.build(trial.name, trial.params),
             )
         trial.built = {"baseline": baseline, "candidate": candidate}
+        changed = imported.difference(trial.sources, baseline.sources, candidate.sources)
+        if changed is not None:
+            workload = self.job.config.workload.name
+            raise RunError(f"{changed} changed while {workload} was measured", "Run it again")
+        trial.sources |= {**baseline.sources, **candidate.sources}
         ahead.fit(candidate.detail.get("gpu_memory"))
         trial.application = self.prove(baseline, candidate)
         if self.job.acf is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from boosterrun.decision.pairs import Pair
-from boosterrun.measure import ahead
+from boosterrun.measure import ahead, imported
 from boosterrun.measure.api import Built, Checked, Closing, Hello, Samples, SideFailed, SideSpec
 from boosterrun.measure.blocks import Timing
 from boosterrun.system import closer, leftovers
@@ -46,8 +46,14 @@ class _Kept:
     proven: bool = False
 
     def lives(self) -> bool:
-        """Prove it: a candidate may have broken the GPU. Whatever fails here fails for no candidate."""
+        """Prove it: a candidate may have broken the GPU. Whatever fails here fails for no candidate.
+
+        What has changed since it was imported makes it another baseline.
+        """
         proven, self.proven = self.proven, False
+        sources = {name: digest for s in self.shapes.values() for name, digest in s.built.sources.items()}
+        if not imported.current(sources):
+            return False
         if proven:
             return self.side.alive()
         try:

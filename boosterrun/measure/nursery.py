@@ -24,7 +24,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from boosterrun.measure import protocol, worker
+from boosterrun.measure import imported, protocol, worker
 
 # A framework that reads its environment when it is imported must be imported by the fork.
 FORBIDDEN = ("triton", "helion", "flashinfer")
@@ -47,6 +47,7 @@ class _Nursery:
         before = dict(os.environ)
         for name in modules:
             importlib.import_module(name)
+        imported.note()
         after = dict(os.environ)
         # What an import puts into the environment, it would have put into that of a fresh worker too.
         names = before.keys() | after.keys()

@@ -168,7 +168,9 @@ def built(result: dict[str, Any]) -> Built:
     if not all(isinstance(path, str) for path in artifacts) or not all(isinstance(k, dict) for k in kernels):
         raise ProtocolError("artifacts or kernels have a wrong type")
     seconds = _number(result.get("seconds"), "seconds")
-    return Built(seconds, artifacts, kernels, _strings(result, "versions"), _field(result, "detail", dict))
+    sources = _strings(result, "sources") if "sources" in result else {}  # a CUDA program imports nothing
+    versions, detail = _strings(result, "versions"), _field(result, "detail", dict)
+    return Built(seconds, artifacts, kernels, versions, sources, detail)
 
 
 def checked(result: dict[str, Any]) -> Checked:

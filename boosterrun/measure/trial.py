@@ -47,7 +47,8 @@ class Rejected(Exception):  # noqa: N818 - a verdict, not an error
 class Trial:
     """The state of one shape; ``rejected`` once something other than the pairs has decided.
 
-    ``taken_over``: how many of the pairs an earlier run of the job has measured.
+    ``sources``: the files that its sides were made of, from the first session on. ``taken_over``: how many of
+    the pairs an earlier run of the job has measured.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Trial:
     runner: PairRunner | None = None
     application: Application = field(default_factory=Application)
     built: dict[str, Built] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     correctness: str = "not_checked"
     rejected: Rejected | None = None

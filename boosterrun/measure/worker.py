@@ -25,7 +25,7 @@ from boosterrun import case as cases
 from boosterrun import hooks
 from boosterrun.case import Case
 from boosterrun.errors import BoosterrunError
-from boosterrun.measure import arrays, compare, protocol, timers
+from boosterrun.measure import arrays, compare, imported, protocol, timers
 from boosterrun.measure.api import FailureKind
 
 _TEXT = 6000
@@ -68,6 +68,7 @@ class Worker:
         """Import the case and the framework's hooks."""
         self._hooks = hooks.load(request["adapter"], Path(request["work"]))
         self._function = cases.load(request["case"])
+        imported.note()
         self._options = request["options"]
         return {"versions": self._hooks.versions(), "device": _device(), "pid": os.getpid()}
 
@@ -93,6 +94,7 @@ class Worker:
             "artifacts": self._hooks.artifacts(),
             "kernels": self._hooks.kernels(),
             "versions": self._hooks.versions(),
+            "sources": imported.told(),
             "detail": {
                 "timer": kept.timers.default,
                 "gpu": gpu,

@@ -1,0 +1,80 @@
+"""The user's files that a process has imported, by content: both sides must be made of the same.
+
+An ACF is blamed, or praised, for whatever differs between two sides: whoever edits a kernel while a sweep
+runs must not be taken for one. Installed packages and the standard library are left out: nobody edits them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+import boosterrun
+from boosterrun.system.digest import sha256_of
+
+_OURS = str(Path(boosterrun.__file__).parent) + os.sep
+_SHIPPED = os.path.join(_OURS, "shipped", "")  # noqa: PTH118 - compared as text
+_LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))  # noqa: PTH118
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+# Content and when it was written, as first seen; a fork has imported what its parent has.
+_seen: dict[str, tuple[str, tuple[int, int]]] = {}
+
+
+def note() -> None:
+    """Take down what has been imported since the last call, to be called right after an import."""
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(name, str) and name not in _seen and _edited(name) and (found := _look(name)):
+            _seen[name] = found
+
+
+def told() -> dict[str, str]:
+    """The sha256 of each file that was imported, by path; empty where it has changed since."""
+    note()
+    changed = {name for name, (digest, written) in _seen.items() if not _same(name, digest, written)}
+    return {name: "" if name in changed else digest for name, (digest, _) in _seen.items()}
+
+
+def current(sources: Mapping[str, str]) -> bool:
+    """Whether each file is as it was imported. One that is gone was made for the occasion: no sign."""
+    found = ((_look(name), digest) for name, digest in sources.items())
+    return all(digest and (look is None or look[0] == digest) for look, digest in found)
+
+
+def difference(*sides: Mapping[str, str]) -> str | None:
+    """A file that was not the same on all sides, or has changed since; what one side alone has is its own."""
+    for name in sorted({name for side in sides for name in side}):
+        digests = {side[name] for side in sides if name in side}
+        if len(digests) > 1 or "" in digests:
+            return name
+    return None
+
+
+def _edited(name: str) -> bool:
+    """Whether a module's file is one that a user may edit."""
+    if name.startswith(_OURS):
+        return name.startswith(_SHIPPED)
+    return not name.startswith(_LIBRARY) and not any(part in name for part in _INSTALLED)
+
+
+def _look(name: str) -> tuple[str, tuple[int, int]] | None:
+    try:
+        written = _written(name)  # before it is read: a change meanwhile must show
+        return sha256_of(Path(name)), written
+    except OSError:
+        return None
+
+
+def _same(name: str, digest: str, written: tuple[int, int]) -> bool:
+    try:
+        return _written(name) == written or sha256_of(Path(name)) == digest
+    except OSError:  # made for the occasion
+        return True
+
+
+def _written(name: str) -> tuple[int, int]:
+    status = Path(name).stat()
+    return status.st_mtime_ns, status.st_size
