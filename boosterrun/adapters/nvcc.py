@@ -117,7 +117,7 @@ class Nvcc:
             sides_ahead=_builds_ahead(job) if _workload(job.config).mode == NvccMode.harness else 0,
         )
         engine = Engine(job, side, prove, proves=True, sources=sources)
-        engine.phases["build"] = seconds
+        engine.phases.seconds["build"] = seconds
         for trial in engine.trials:
             trial.built, trial.application = dict(made.built), made.application
             trial.rejected = made.rejected

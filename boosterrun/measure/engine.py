@@ -1,6 +1,7 @@
-"""Judge a candidate by timing: build, prove, check, screen in one session, confirm in fresh ones.
+"""Judge a candidate by timing: screen in one session, confirm in fresh ones, and say who is to blame.
 
-The only module that knows the order of things. What runs behind a side is the adapter's business
+The only module that knows the order of sessions; that of one shape in a session is
+:mod:`boosterrun.measure.measuring`'s. What runs behind a side is the adapter's business
 (:mod:`boosterrun.measure.api`), and what the pairs mean is :mod:`boosterrun.decision.decide`'s.
 """
 
@@ -8,47 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.config import Config
 from boosterrun.decision.decide import Decider
-from boosterrun.decision.pairs import FILENAME, Pair, Protocol
+from boosterrun.decision.pairs import FILENAME, Protocol
 from boosterrun.errors import RunError
-from boosterrun.gpus import alive, binding, lease
-from boosterrun.measure import ahead, blame, imported, judged, progress, quiet, takeover
-from boosterrun.measure.api import Built, Checked, Hello, Side, SideFailed, SideName
-from boosterrun.measure.blocks import Compared, PairLog, PairRunner, choose_timing
+from boosterrun.gpus import alive, binding
+from boosterrun.measure import ahead, blame, judged
+from boosterrun.measure.api import SideFailed
+from boosterrun.measure.blocks import PairLog
 from boosterrun.measure.judged import BaselineFailed
-from boosterrun.measure.kept import LentBaseline, ShapeMemory
-from boosterrun.measure.sessions import OpenSide, Sides, Sources, check_seeds
-from boosterrun.measure.trial import UNIT, Application, Rejected, Trial
-from boosterrun.measure.watch import Stages, Watch
+from boosterrun.measure.kept import LentBaseline
+from boosterrun.measure.measuring import Measuring, Prove, Session, both
+from boosterrun.measure.phases import Phases
+from boosterrun.measure.sessions import OpenSide, Sides, Sources
+from boosterrun.measure.trial import Rejected, Trial
+from boosterrun.measure.watch import Watch
 from boosterrun.results.record import KEPT
 from boosterrun.system import closer
 
-T = TypeVar("T")
-Prove = Callable[[Built, Built], Application]
 _OUT_OF_MEMORY = re.compile("out ?of ?memory", re.IGNORECASE)
 
 
-@dataclass
-class _Session:
-    number: int
-    baseline: Side
-    candidate: Side
-    watch: Watch
-    lent: LentBaseline | None
-
-
 class Engine:
-    """Judges one job. ``open_side`` makes a side that is not started; ``prove`` compares what both built.
+    """Judges one job. ``open_side`` makes a side that is not started; for ``prove`` and ``proves`` see
+    :class:`boosterrun.measure.measuring.Measuring`.
 
-    ``proves``: the adapter can prove that the ACF was applied; unless the protocol says otherwise, it must.
     ``sources``: further ways to have sides (:class:`boosterrun.measure.sessions.Sources`).
     """
 
@@ -61,19 +51,11 @@ class Engine:
         proves: bool = False,
         sources: Sources | None = None,
     ) -> None:
-        config = job.config
-        required = config.protocol.require_proof
-        self.proof_required = proves if required is None else required
         self.job = job
-        self.prove = prove
-        self.protocol = config.protocol
-        self.trials = self.trials_of(config)
-        sources = sources or Sources(open_side)
-        self.sides = Sides(sources, config, job.work)
-        self.phases: dict[str, float] = {}
-        self.hello: Hello | None = None
-        self.stages = Stages()
-        self._number = 0
+        self.trials = self.trials_of(job.config)
+        self.sides = Sides(sources or Sources(open_side), job.config, job.work)
+        self.phases = Phases()
+        self._measuring = Measuring(job, prove, self.phases, proves=proves)
         self._log: PairLog | None = None
 
     @staticmethod
@@ -94,8 +76,8 @@ class Engine:
         try:
             self._run(last=0)
             if self._due():
-                self.sides.share(self.hello)
-                self.sides.go_ahead(0, [*self._due(), *self._guarded(1)], self.hello)
+                self.sides.share(self.phases.hello)
+                self.sides.go_ahead(0, [*self._due(), *self._guarded(1)], self.phases.hello)
         except BaseException:
             self.close()
             raise
@@ -106,9 +88,7 @@ class Engine:
             self._run()
         finally:
             self.close()
-        return judged.judgement(
-            self.job, self.trials, phases=self.phases, hello=self.hello, stages=self.stages.readings
-        )
+        return judged.judgement(self.job, self.trials, self.phases)
 
     def close(self) -> None:
         """End every side that was made for a later session. Never raises."""
@@ -129,7 +109,7 @@ class Engine:
 
     def _guard_to_the_end(self, log: PairLog) -> None:
         """Look at the shapes that an interrupted run had not looked at in every session."""
-        for _ in range(self.protocol.confirm_sessions):
+        for _ in range(self.job.config.protocol.confirm_sessions):
             number = 1 + max((pair.session for t in self.trials for pair in t.pairs), default=0)
             late = self._guarded(number)
             if self._rejected() or not late or not any(t.reason() == KEPT for t in self.trials):
@@ -155,53 +135,33 @@ class Engine:
             guarded = [t for t in self._guarded(number) if all(t is not other for other in due)]
             for trial in (*due, *guarded):
                 with self._blame(trial):
-                    self._measure(session, trial, log)
+                    self._measuring.run(session, trial, log)
                 if trial.rejected and trial.rejected.reason != "identical_code":
                     return
             if session.lent is not None:
                 session.lent.prove()
 
     @contextlib.contextmanager
-    def _session(self, number: int, due: Sequence[Trial]) -> Iterator[_Session]:
+    def _session(self, number: int, due: Sequence[Trial]) -> Iterator[Session]:
         """Two processes with fresh folders, the screen's baseline excepted; nothing of them is left."""
-        self._number = number
-        baseline, candidate = self.sides.take(number, self.hello)
+        self.phases.session = number
+        baseline, candidate = self.sides.take(number, self.phases.hello)
         try:
             if number > 0:
-                self.sides.go_ahead(number, [*due, *self._guarded(number)], self.hello)
-            with self._phase("start"):
-                hello = _both(baseline.start, candidate.start)
-                self.hello = hello[1]
+                self.sides.go_ahead(number, [*due, *self._guarded(number)], self.phases.hello)
+            with self.phases.during("start"):
+                hello = both(baseline.start, candidate.start)
+                self.phases.hello = hello[1]
             lent = baseline if isinstance(baseline, LentBaseline) else None
-            yield _Session(number, baseline, candidate, Watch(hello), lent)
+            yield Session(number, baseline, candidate, Watch(hello), lent)
         finally:
             for side in (baseline, candidate):
                 closer.later(side.close)
 
-    @contextlib.contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        progress.phase(name)
-        begin = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - begin
-            self.stages.passed(name, self._number, self.hello.device if self.hello else None)
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Time alone: what builds ahead is stopped, and other processes leave the GPU."""
-        with contextlib.ExitStack() as stack:
-            with self._phase("wait"):
-                device = self.hello.device if self.hello is not None else None
-                stack.enter_context(quiet.timing(everything=device is None))
-                stack.enter_context(lease.held(binding.told(device), self.job.config.gpu.wait))
-            yield
-
     def _device(self, failure: SideFailed) -> Mapping[str, Any] | None:
         """The GPU that a failure may be about: the one that the sides use, or should have started on."""
-        if self.hello is not None:
-            return binding.told(self.hello.device)
+        if self.phases.hello is not None:
+            return binding.told(self.phases.hello.device)
         bound = binding.current()
         return None if bound is None or failure.kind != "start_error" else {"uuid": bound.uuid}
 
@@ -235,135 +195,3 @@ class Engine:
             trial.rejected = Rejected(reason, f"shape {trial.name}: {words}")
         except Rejected as rejection:
             trial.rejected = rejection
-
-    # ---- one shape in one session ----
-
-    def _measure(self, session: _Session, trial: Trial, log: PairLog) -> None:
-        self._build(session, trial)
-        self._check(session, trial)
-        with self._turn():
-            with self._phase("pairs"):
-                memory = session.lent.memory(trial.name) if session.lent is not None else None
-                if trial.runner is None:
-                    trial.runner = self._begin(session, trial, memory, log)
-                if trial.open:
-                    self._pairs(session, trial, trial.runner, memory)
-                else:
-                    self._guard(session, trial, trial.runner)
-            with self._phase("check"):  # at once: beside others that start it takes ten times as long
-                self._checked(trial, "baseline", session.baseline.check_timed(trial.name), None)
-                self._checked(trial, "candidate", session.candidate.check_timed(trial.name), None)
-
-    @staticmethod
-    def _pairs(session: _Session, trial: Trial, runner: PairRunner, memory: ShapeMemory | None) -> None:
-        """Run the pairs that the decision asks for in this session."""
-
-        def take(pair: Pair) -> None:
-            trial.take(pair)
-            # A launch that failed costs this job its verdict, but not the jobs that come after it.
-            sound = pair.void is None and not any(pair.failures)
-            if memory is not None and pair.phase == "calibrate" and sound:
-                memory.calibration.append(pair)
-
-        decision = trial.decider.decision()
-        while decision.state != "final" and decision.session == session.number:
-            other = session.baseline if decision.phase == "calibrate" else session.candidate
-            sides = Compared(session.baseline, other, take)
-            runner.run(sides, session.watch, decision.phase, session.number, most=trial.decider.certain())
-            decision = trial.decider.decision()
-            progress.pair(trial.name, decision)
-
-    @staticmethod
-    def _guard(session: _Session, trial: Trial, runner: PairRunner) -> None:
-        """Look for a loss on a shape that did not gain, as often as voided pairs allow."""
-        sides, number = Compared(session.baseline, session.candidate, trial.take), session.number
-        for _ in range(trial.decider.protocol.max_voids):
-            if not trial.guards(number):
-                return
-            runner.run(sides, session.watch, "guard", number, most=trial.decider.certain(number))
-
-    def _begin(self, session: _Session, trial: Trial, memory: ShapeMemory | None, log: PairLog) -> PairRunner:
-        """Choose how to time a shape, and take what an interrupted run or another job has measured of it."""
-        acf, folder, protocol = self.job.acf, self.job.folder, self.protocol
-        seed = f"{self.job.config.seed}:{acf.sha256 if acf else 'none'}:{trial.name}"
-        # A self-test that failed is repeated because something else has changed: it begins anew.
-        sides = takeover.fingerprint(folder, self.hello, trial.application) if acf and self.hello else None
-        left = takeover.find(folder, trial, seed, sides, protocol.warmup)
-        known = memory.timing if memory is not None else None
-        timing = left.timing if left is not None else known
-        trial.timing = timing or choose_timing(session.baseline, trial.name, protocol)
-        runner = PairRunner(trial.name, trial.timing, seed, log, sides)
-        if left is not None:
-            trial.take_over(left.pairs, runner)
-        if memory is not None and known in (None, trial.timing):
-            memory.timing = trial.timing
-            self._recall(trial, runner, memory)
-        return runner
-
-    @staticmethod
-    def _recall(trial: Trial, runner: PairRunner, memory: ShapeMemory) -> None:
-        """Take the baseline's pairs with itself from an earlier job: they are this job's data as well."""
-        for pair in memory.calibration:
-            if trial.decider.decision().phase != "calibrate":
-                return
-            if pair in trial.pairs:  # this job has measured it itself, before it began again
-                continue
-            runner.recall(pair, UNIT)
-            trial.take(pair)
-
-    def _build(self, session: _Session, trial: Trial) -> None:
-        with self._phase("build"):
-            baseline, candidate = _both(
-                lambda: session.baseline.build(trial.name, trial.params),
-                lambda: session.candidate.build(trial.name, trial.params),
-            )
-        trial.built = {"baseline": baseline, "candidate": candidate}
-        changed = imported.difference(trial.sources, baseline.sources, candidate.sources)
-        if changed is not None:
-            workload = self.job.config.workload.name
-            raise RunError(f"{changed} changed while {workload} was measured", "Run it again")
-        trial.sources |= {**baseline.sources, **candidate.sources}
-        ahead.fit(candidate.detail.get("gpu_memory"))
-        trial.application = self.prove(baseline, candidate)
-        if self.job.acf is None:
-            return
-        applied, detail = trial.application.applied, trial.application.detail
-        if applied in ("not_applied", "not_applicable"):
-            reason = "acf_not_applied" if applied == "not_applied" else applied
-            raise Rejected(reason, f"shape {trial.name}: {detail}")
-        if applied == "unproven" and self.proof_required:
-            words = f"no proof that the ACF was applied: {detail} (protocol.require_proof=false does without)"
-            raise Rejected("acf_not_applied", f"shape {trial.name}: {words}")
-        if trial.application.code_identical:
-            raise Rejected("identical_code", f"shape {trial.name}: every kernel's code is the baseline's")
-
-    def _check(self, session: _Session, trial: Trial) -> None:
-        with self._phase("check"):
-            for seed in check_seeds(self.job.config, session.number):
-                self._checked(trial, "baseline", session.baseline.check(trial.name, seed), seed)
-                self._checked(trial, "candidate", session.candidate.check(trial.name, seed), seed)
-
-    def _checked(self, trial: Trial, side: SideName, checked: Checked, seed: int | None) -> None:
-        trial.checks.append({"side": side, "seed": seed, "passed": checked.passed, **dict(checked.detail)})
-        if checked.passed is None:
-            return
-        if checked.passed:
-            trial.correctness = "passed"
-            return
-        words = checked.detail.get("message", "the output differs from the reference")
-        if side == "baseline":
-            raise BaselineFailed(
-                f"shape {trial.name}: the baseline gives a wrong result: {words}",
-                "The workload, its reference or its tolerance is wrong: no ACF is involved",
-            )
-        trial.correctness = "failed"
-        raise Rejected("wrong_result", f"shape {trial.name}: {words}")
-
-    # ---- the record ----
-
-
-def _both(baseline: Callable[[], T], candidate: Callable[[], T]) -> tuple[T, T]:
-    """Do both at once. When both fail, the baseline's failure counts: it explains the candidate's."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        futures = [pool.submit(baseline), pool.submit(candidate)]
-        return futures[0].result(), futures[1].result()

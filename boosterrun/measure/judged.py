@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from boosterrun.adapters.base import Job, Judgement
 from boosterrun.decision import policy
 from boosterrun.errors import RunError
-from boosterrun.measure.api import Hello
+from boosterrun.measure.phases import Phases
 from boosterrun.measure.trial import METRIC, UNIT, Trial
 from boosterrun.results.record import KEPT, rejected
 
@@ -17,15 +16,8 @@ class BaselineFailed(RunError):  # noqa: N818 - names what happened
     """The baseline broke: no candidate's fault, so no decision."""
 
 
-def judgement(
-    job: Job,
-    trials: Sequence[Trial],
-    *,
-    phases: Mapping[str, float],
-    hello: Hello | None,
-    stages: list[dict[str, Any]],
-) -> Judgement:
-    """Put the trials together. ``phases``: seconds of each; ``hello``: what the last candidate's side said.
+def judgement(job: Job, trials: Sequence[Trial], phases: Phases) -> Judgement:
+    """Put the trials together.
 
     Raises BaselineFailed for a shape without a verdict, and RunError for a self-test that failed.
     """
@@ -52,9 +44,9 @@ def judgement(
         message=said if len(reasons) == 1 or failed is not None else f"{overall.message} {said}",
         shapes=[t.record(_word(reasons[t.name] or ""), messages[t.name]) for t in trials],
         objective={"metric": METRIC, "unit": UNIT, "better": "lower", "tie_breakers": []},
-        phases={name: round(seconds, 6) for name, seconds in phases.items()},
-        versions=dict(hello.versions) if hello else {},
-        stages=stages,
+        phases={name: round(seconds, 6) for name, seconds in phases.seconds.items()},
+        versions=dict(phases.hello.versions) if phases.hello else {},
+        stages=phases.stages.readings,
     )
 
 
