@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import SAMPLE, results, run
+from command import ROOT, SAMPLE, results, run
 
 from boosterrun import packs
 from boosterrun.results import record
@@ -87,6 +87,21 @@ def test_resume_repeats_the_command_from_anywhere(finished: Path, tmp_path: Path
     assert [result["status"] for result in results(tmp_path / "moved away")] == ["decided"] * 3
     assert len(results(finished)) == 3
     assert (tmp_path / "moved away" / IDS[1] / "pairs.jsonl.old").exists()
+
+
+def test_where_all_is_done_nothing_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
+    own = EXPERIMENT.replace("  name: own\n", "  name: own\n  preload: [marker]\n")
+    (tmp_path / "experiments" / "own.yaml").write_text(own)
+    (tmp_path / "case.py").write_text(CASE)
+    (tmp_path / "helper.py").write_text("SIGMA = 0.002\n")
+    (tmp_path / "marker.py").write_text("open('imported', 'a').close()\n")
+    for imported in (True, False):
+        done = run(*SWEEP, cwd=tmp_path, PYTHONPATH=f"{ROOT}:{tmp_path}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "imported").exists() == imported
+        (tmp_path / "imported").unlink(missing_ok=True)
+    assert done.stdout.count("(done before)") == 3
 
 
 def test_a_change_of_what_a_case_imports_is_told_and_rerun(place: Path) -> None:

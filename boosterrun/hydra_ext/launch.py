@@ -84,6 +84,7 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
     from boosterrun.gpus import binding, wedged  # noqa: PLC0415
     from boosterrun.hydra_ext.remembered import remember  # noqa: PLC0415
     from boosterrun.packs import match  # noqa: PLC0415
+    from boosterrun.results import record  # noqa: PLC0415
     from boosterrun.sweeps import app as job  # noqa: PLC0415
     from boosterrun.sweeps import canary, sweep, turns  # noqa: PLC0415
 
@@ -109,7 +110,9 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
                 with binding.lent([typed(config) for config in measured], place):
                     canary.before_sweep(measured, place)
 
-            if planned.here:
+            if planned.here and not any(
+                place.glob(f"*/{record.FILENAME}")
+            ):  # else there may be nothing to do
                 turns.warm_up(planned.configs[0], place)
             sweep.before_jobs(prove)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
