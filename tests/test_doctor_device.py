@@ -150,6 +150,12 @@ def test_each_card_that_a_run_may_use_is_examined(driver: Path) -> None:
     assert found["other processes"].status == "PASS"
 
 
+def test_the_command_line_names_cards(driver: Path, tmp_path: Path) -> None:
+    driver.write_text("cards 3")
+    found = doctor(tmp_path, "workload=nvcc", "gpu.devices=[1,GPU-ab14]")
+    assert found["GPU"]["detail"].startswith("2 x NVIDIA H200 (GPUs 1, 2), ")
+
+
 def test_cards_that_are_not_there_fail(driver: Path) -> None:
     found = examined(driver, "cards 2", several([0, 7]))
     assert (found["GPU"].status, set(found) - {"compiler stages"}) == ("FAIL", {"GPU", "driver"})

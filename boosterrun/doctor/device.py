@@ -202,12 +202,8 @@ def visible(setup: Setup) -> Card | None:
 
 def snapshot(setup: Setup) -> dict[str, Any]:
     """What NVML says of all cards, asked once: :func:`boosterrun.doctor.nvml.ask`."""
-    wanted, env = AUTO, dict(setup.env)
-    if setup.config is not None:
-        wanted = setup.config.gpu.devices
-        env |= setup.config.workload.env  # one that it names is its own choice
-    env = {name: env[name] for name in (VISIBLE, "CUDA_DEVICE_ORDER") if name in env}
-    return setup.once("nvml", partial(nvml.ask, wanted, env))
+    wanted = AUTO if setup.config is None else setup.config.gpu.devices
+    return setup.once("nvml", partial(nvml.ask, wanted, _variables(setup)))
 
 
 def runs(arch: str, capability: str) -> bool:
@@ -221,15 +217,21 @@ def runs(arch: str, capability: str) -> bool:
     return have[0] == wanted[0] and have >= wanted
 
 
+def _variables(setup: Setup) -> dict[str, str]:
+    """What the shell, or the workload for itself, says about GPUs."""
+    env = {**setup.env, **(setup.config.workload.env if setup.config is not None else {})}
+    return {name: env[name] for name in (VISIBLE, "CUDA_DEVICE_ORDER") if name in env}
+
+
 def _by_number(setup: Setup) -> bool:
-    named = setup.env.get(VISIBLE, "0").strip()
-    return named[:1].isdigit() and setup.env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    env = _variables(setup)
+    return env.get(VISIBLE, "0").strip()[:1].isdigit() and env.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
 def _chosen(setup: Setup) -> tuple[list[Card], str, str]:
     """The cards that jobs may use, or why there is none, and the fix."""
     found = snapshot(setup)
-    named = setup.env.get(VISIBLE)
+    named = _variables(setup).get(VISIBLE)
     if not found["devices"]:
         fix = "Check that nvidia-smi works here (in a container: --gpus all)"
         return [], found["error"] or "NVML lists no device", f"{fix}, or use workload=ptxas, which needs none"

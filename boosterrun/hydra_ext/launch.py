@@ -110,9 +110,8 @@ def _run(app: Hydra, planned: Any, argv: Sequence[str]) -> int:
                 with binding.lent([typed(config) for config in measured], place):
                     canary.before_sweep(measured, place)
 
-            if planned.here and not any(
-                place.glob(f"*/{record.FILENAME}")
-            ):  # else there may be nothing to do
+            goes_on = any(place.glob(f"*/{record.FILENAME}"))
+            if planned.here and not goes_on:  # else there may be nothing left to do
                 turns.warm_up(planned.configs[0], place)
             sweep.before_jobs(prove)
             overrides.append(f"hydra.mode={RunMode.MULTIRUN.name}")
