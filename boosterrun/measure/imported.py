@@ -21,11 +21,14 @@ _LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 # Content and when it was written, as first seen; a fork has imported what its parent has.
 _seen: dict[str, tuple[str, tuple[int, int]]] = {}
+_looked_at: set[str] = set()
 
 
 def note() -> None:
     """Take down what has been imported since the last call, to be called right after an import."""
-    for module in list(sys.modules.values()):
+    new = sys.modules.keys() - _looked_at  # of thousands, where a framework is
+    _looked_at.update(new)
+    for module in (sys.modules.get(name) for name in new):
         name = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(name, str) and name not in _seen and _edited(name) and (found := _look(name)):
             _seen[name] = found
