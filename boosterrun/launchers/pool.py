@@ -63,6 +63,9 @@ def _pool(tasks: Sequence[Task], number: int, held: Leash) -> Generator[Ended, N
         told: set[str] = set()
         while running:
             done = wait(running, timeout=_POLL, return_when=FIRST_COMPLETED).done
+            if any(_died(future) for future in done):
+                # loky tells before it ends the other processes, and one may just write its result.
+                pool.shutdown(wait=True, kill_workers=True)
             for future in list(running):
                 if future not in done:
                     ended = [Ended(task.name) for task in running[future] if held.ended(task)]
@@ -80,14 +83,19 @@ def _pool(tasks: Sequence[Task], number: int, held: Leash) -> Generator[Ended, N
         pool.shutdown(wait=True, kill_workers=True)
 
 
-def _ended(share: Sequence[Task], future: Future[Any], held: Leash) -> list[Ended]:
-    """What has come of the tasks that a process had; of those that it did not begin nothing is said."""
+def _died(future: Future[Any]) -> bool:
+    """Whether a process has died, and the pool with it."""
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - it takes its time
 
+    return isinstance(future.exception(), BrokenProcessPool)
+
+
+def _ended(share: Sequence[Task], future: Future[Any], held: Leash) -> list[Ended]:
+    """What has come of the tasks that a process had; of those that it did not begin nothing is said."""
     error = future.exception()
     if error is None:
         return list(map(Ended, (task.name for task in share), future.result()))
-    if isinstance(error, BrokenProcessPool):
+    if _died(future):
         return [Ended(task.name, Failure(_DIED)) for task in share if held.begun(task)]
     return [Ended(task.name, Failure(f"{type(error).__name__}: {error}")) for task in share]
 
