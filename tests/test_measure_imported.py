@@ -67,13 +67,14 @@ SCRIPT = """
 import json, os, sys
 from pathlib import Path
 from boosterrun.measure import imported
-sys.path.insert(0, sys.argv[1])
-import early
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/target"]
+import early, installed
 imported.note()
 import late
 place = Path(sys.argv[1])
 told = [imported.told()]
 for name, text in json.loads(sys.argv[2]).items():
+    text = f"A = 1 #{'x' * text}" if isinstance(text, int) else text
     (place / name).write_text(text) if text is not None else (place / name).unlink()
 told.append(imported.told())
 print(json.dumps(told))
@@ -87,11 +88,13 @@ print(json.dumps(told))
         ({"early.py": "A = 2"}, {"early.py"}),
         ({"early.py": "A = 1", "late.py": "A = 3"}, {"late.py"}),  # written anew, but the same
         ({"early.py": None}, set()),  # whatever it was, it was made for the occasion
-        ({"other.py": "A = 2"}, set()),
+        ({"other.py": "A = 2", "target/installed.py": "A = 2"}, set()),
+        ({"late.py": 5 << 20}, {"late.py"}),
     ],
 )
-def test_what_a_process_tells(tmp_path: Path, change: dict[str, str | None], changed: set[str]) -> None:
-    for name in ("early.py", "late.py", "other.py"):
+def test_what_a_process_tells(tmp_path: Path, change: dict[str, str | int | None], changed: set[str]) -> None:
+    (tmp_path / "target" / "installed-1.0.dist-info").mkdir(parents=True)  # as pip --target leaves it
+    for name in ("early.py", "late.py", "other.py", "target/installed.py"):
         (tmp_path / name).write_text("A = 1")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path), json.dumps(change)],

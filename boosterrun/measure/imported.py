@@ -6,10 +6,12 @@ runs must not be taken for one. Installed packages and the standard library are 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import sysconfig
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import boosterrun
@@ -19,6 +21,8 @@ _OURS = str(Path(boosterrun.__file__).parent) + os.sep
 _SHIPPED = os.path.join(_OURS, "shipped", "")  # noqa: PTH118 - compared as text
 _LIBRARY = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))  # noqa: PTH118
 _INSTALLED = ("/site-packages/", "/dist-packages/")
+# Bytes. To hash some hundred MiB in each process would take longer than to import them.
+_LARGE = 4 << 20
 # Content and when it was written, as first seen; a fork has imported what its parent has.
 _seen: dict[str, tuple[str, tuple[int, int]]] = {}
 _looked_at: set[str] = set()
@@ -35,7 +39,7 @@ def note() -> None:
 
 
 def told() -> dict[str, str]:
-    """The sha256 of each file that was imported, by path; empty where it has changed since."""
+    """What stands for the content of each imported file, by path; empty where it has changed since."""
     note()
     changed = {name for name, (digest, written) in _seen.items() if not _same(name, digest, written)}
     return {name: "" if name in changed else digest for name, (digest, _) in _seen.items()}
@@ -60,22 +64,38 @@ def _edited(name: str) -> bool:
     """Whether a module's file is one that a user may edit."""
     if name.startswith(_OURS):
         return name.startswith(_SHIPPED)
-    return not name.startswith(_LIBRARY) and not any(part in name for part in _INSTALLED)
+    if name.startswith(_LIBRARY) or any(part in name for part in _INSTALLED):
+        return False
+    return not any(name.startswith(place + os.sep) and _of_packages(place) for place in sys.path)
+
+
+@cache
+def _of_packages(place: str) -> bool:
+    """Whether a folder of ``sys.path`` is one that pip fills, under whatever name (``--target``)."""
+    with contextlib.suppress(OSError):
+        return any(name.endswith(".dist-info") for name in os.listdir(place))  # noqa: PTH208 - names alone
+    return False
 
 
 def _look(name: str) -> tuple[str, tuple[int, int]] | None:
     try:
         written = _written(name)  # before it is read: a change meanwhile must show
-        return sha256_of(Path(name)), written
+        return _digest(name, written), written
     except OSError:
         return None
 
 
 def _same(name: str, digest: str, written: tuple[int, int]) -> bool:
     try:
-        return _written(name) == written or sha256_of(Path(name)) == digest
+        now = _written(name)
+        return now == written or _digest(name, now) == digest
     except OSError:  # made for the occasion
         return True
+
+
+def _digest(name: str, written: tuple[int, int]) -> str:
+    """Its sha256; for a large one, which a compiler has made, when it was written must do."""
+    return sha256_of(Path(name)) if written[1] <= _LARGE else "{}-{}".format(*written)
 
 
 def _written(name: str) -> tuple[int, int]:
