@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from command import run, start
 from launched import (
+    AS_USERS,
     JOBS,
     SIGNALS,
     SWEEP,
@@ -18,6 +19,7 @@ from launched import (
     finished,
     loses_one_and_resumes,
     processes,
+    same,
     stopped,
     undisturbed,
     wait_for,
@@ -39,7 +41,7 @@ def test_decides_as_one_process_does(tmp_path: Path, expected: dict[str, str]) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert done.stdout.count(f"/{JOBS}] ") == JOBS
-    assert decisions(tmp_path / "out") == expected
+    assert same(tmp_path / "out", expected)
     assert gone(f"TOKEN={tmp_path}")
 
 
@@ -103,7 +105,7 @@ def test_nothing_goes_on_when_the_sweep_is_killed(tmp_path: Path) -> None:
 
 def test_a_sweep_goes_on_under_the_launcher(tmp_path: Path, expected: dict[str, str]) -> None:
     out = place(tmp_path) / "out"
-    with start([*SWEEP, *TWO], tmp_path, TOKEN=str(tmp_path)) as process:
+    with start([*SWEEP, *TWO], tmp_path, TOKEN=str(tmp_path), **AS_USERS) as process:
         wait_for(lambda: len(finished(out)) >= 4, process)
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] == 143
@@ -111,7 +113,7 @@ def test_a_sweep_goes_on_under_the_launcher(tmp_path: Path, expected: dict[str, 
     again = run("resume", "out", cwd=tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert {path: text for path, text in decided(out).items() if path in safe} == safe
-    assert decisions(out) == expected
+    assert same(out, expected)
 
 
 def test_an_old_result_of_a_lost_job_does_not_stand(tmp_path: Path) -> None:
