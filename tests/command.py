@@ -19,18 +19,22 @@ HELION = "21-recompute_w_u_fwd_2-48fb75d9d1aa"
 QUICK = "workload=ptxas/softmax"  # compiles in a tenth of a second
 
 
+# As users run it: with warnings as errors, a file that a signal leaves half open would be told.
+AS_USERS = {"PYTHONWARNINGS": ""}
+MAIN = "import sys\nfrom boosterrun.cli import main\nsys.exit(main())\n"
+
+
 def environment(**extra: str) -> dict[str, str]:
     """What a child needs to find this checkout, with every warning an error."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **extra}
 
 
-def executable(folder: Path) -> Path:
-    """A ``boosterrun`` like the one that an installation puts on PATH."""
+def executable(folder: Path, body: str = MAIN) -> Path:
+    """A ``boosterrun`` like the one that an installation puts on PATH; once there, it stays as it is."""
     script = folder / "boosterrun"
     if script.exists():  # never rewritten: another process may be reading it
         return script
     folder.mkdir(parents=True, exist_ok=True)
-    body = "import sys\nfrom boosterrun.cli import main\nsys.exit(main())\n"
     script.write_text(f"#!{sys.executable}\n{body}")
     script.chmod(0o755)
     return script

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
-from command import run, start
+from command import AS_USERS, MAIN, executable, run, start
 from launched import (
-    AS_USERS,
     JOBS,
     SIGNALS,
     SWEEP,
@@ -53,21 +51,16 @@ def test_a_process_that_dies_loses_no_result(tmp_path: Path, expected: dict[str,
 
 
 # loky as on a busy machine: what it ends has time to write a result after its owner has heard of the death.
-LATE = """\
-import sys, time
+LATE = f"""\
+import time
 from joblib.externals.loky import process_executor as loky
 end = loky.kill_process_tree
 loky.kill_process_tree = lambda process: (time.sleep(5), end(process))
-from boosterrun.cli import main
-sys.exit(main())
-"""
+{MAIN}"""
 
 
 def test_what_is_written_before_the_end_is_not_told_as_lost(tmp_path: Path, expected: dict[str, str]) -> None:
-    (tmp_path / ".bin").mkdir()
-    script = tmp_path / ".bin" / "boosterrun"
-    script.write_text(f"#!{sys.executable}\n{LATE}")
-    script.chmod(0o755)
+    executable(tmp_path / ".bin", LATE)
     out = place(tmp_path) / "out"
     with start([*SWEEP, *TWO], tmp_path, TOKEN=str(tmp_path)) as process:
         wait_for(lambda: len(finished(out)) >= 4, process)

@@ -18,10 +18,11 @@ from launched import (
     begin_long,
     loses_one_and_resumes,
     processes,
+    same,
     stopped,
     undisturbed,
 )
-from test_faults import decisions, gone, left, place
+from test_faults import gone, left, place
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("ray", reason="Ray is not installed: make test-cluster")
@@ -53,7 +54,7 @@ def test_decides_as_one_process_does(tmp_path: Path, expected: dict[str, str]) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"/{JOBS}] ") == JOBS
     assert "(pid=" not in done.stdout
-    assert decisions(tmp_path / "out") == expected
+    assert same(tmp_path / "out", expected)
     assert gone(f"TOKEN={tmp_path}")
 
 

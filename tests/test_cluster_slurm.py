@@ -18,12 +18,13 @@ from launched import (
     ended,
     finished,
     loses_one_and_resumes,
+    same,
     stopped,
     undisturbed,
     wait_for,
 )
 from slurm_here import Slurm, slurm
-from test_faults import decisions, gone, place
+from test_faults import gone, place
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("submitit", reason="submitit is not installed: make test-cluster")
@@ -67,7 +68,7 @@ def test_decides_as_one_process_does(
     done = run(*SWEEP, *engine, cwd=place(tmp_path), TOKEN=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"/{JOBS}] ") == JOBS
-    assert decisions(tmp_path / "out") == expected
+    assert same(tmp_path / "out", expected)
     found = results(tmp_path / "out")
     assert len({result["environment"]["variables"]["SLURM_JOB_ID"] for result in found}) == JOBS
     if here.gpus:  # Slurm has chosen them

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import SAMPLE, environment, executable, results, run, start
+from command import AS_USERS, SAMPLE, environment, executable, results, run, start
 
 from boosterrun import packs
 from boosterrun.results import record
@@ -110,8 +110,7 @@ def test_a_sweep_survives_kills_at_any_moment(tmp_path: Path, part: int) -> None
         token = f"TOKEN={folder}"
         args, safe = SWEEP, dict[Path, bytes]()
         while True:
-            # As users run it: with warnings as errors, a file that a signal leaves half open would be told.
-            process = start(args, folder, TOKEN=str(folder), PYTHONWARNINGS="")
+            process = start(args, folder, TOKEN=str(folder), **AS_USERS)
             try:  # on a slow machine a sweep that is never left alone would not end
                 patience = chance.uniform(0.5, 4) if kills < KILLS / PARTS else 250
                 stdout, stderr = process.communicate(timeout=patience)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -181,18 +181,15 @@ def quiet(setup: Setup) -> Iterator[Finding]:
     """Can one measure on them? What holds for several cards is said once."""
     cards = [] if setup.needs.gpu is False else _chosen(setup)[0]
     for judge in _OF_A_CARD:
-        said: dict[tuple[Any, ...], list[Card]] = {}
-        first: dict[tuple[Any, ...], Finding] = {}
+        alike: dict[tuple[str, ...], list[tuple[Card, Finding]]] = {}
         for card in cards:
             for finding in judge(card):
                 # Good readings differ in nothing that matters: the first card's stand for all.
                 detail = "" if finding.status is Status.PASS else finding.detail
-                key = finding.subject, finding.status, detail
-                said.setdefault(key, []).append(card)
-                first.setdefault(key, finding)
-        for key, those in said.items():
-            where = f"{_named(those)}: " if len(cards) > 1 else ""
-            yield replace(first[key], detail=where + first[key].detail)
+                alike.setdefault((finding.subject, finding.status, detail), []).append((card, finding))
+        for found in alike.values():
+            where = f"{_named([card for card, _ in found])}: " if len(cards) > 1 else ""
+            yield replace(found[0][1], detail=where + found[0][1].detail)
 
 
 def visible(setup: Setup) -> Card | None:
@@ -257,7 +254,5 @@ def _of(value: float | None) -> str:
     return "?" if value is None else f"{value:.0f}"
 
 
-_OF_A_CARD: tuple[Callable[[Card], Iterator[Finding]], ...] = (
-    *(_clocks, _persistence, _sharing, _neighbours, _memory_errors),
-)
+_OF_A_CARD = (_clocks, _persistence, _sharing, _neighbours, _memory_errors)
 CHECKS = (present, driver, target, quiet)

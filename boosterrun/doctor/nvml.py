@@ -57,5 +57,11 @@ def ask(wanted: Any, env: Mapping[str, str], timeout: float = _SECONDS) -> dict[
 
 
 def _nothing(error: str) -> dict[str, Any]:
-    nothing: dict[str, Any] = dict.fromkeys(("driver_version", "cuda_driver_version", "refused"))
-    return {**nothing, "devices": [], "allowed": [], "error": error}
+    return {
+        "driver_version": None,
+        "cuda_driver_version": None,
+        "devices": [],
+        "error": error,
+        "allowed": [],
+        "refused": None,
+    }

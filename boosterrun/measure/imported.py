@@ -32,8 +32,8 @@ def note() -> None:
     """Take down what has been imported since the last call, to be called right after an import."""
     new = sys.modules.keys() - _looked_at  # of thousands, where a framework is
     _looked_at.update(new)
-    for module in (sys.modules.get(name) for name in new):
-        name = getattr(module, "__dict__", {}).get("__file__")
+    for key in new:
+        name = getattr(sys.modules.get(key), "__dict__", {}).get("__file__")
         if isinstance(name, str) and name not in _seen and _edited(name) and (found := _look(name)):
             _seen[name] = found
 
@@ -41,8 +41,7 @@ def note() -> None:
 def told() -> dict[str, str]:
     """What stands for the content of each imported file, by path; empty where it has changed since."""
     note()
-    changed = {name for name, (digest, written) in _seen.items() if not _same(name, digest, written)}
-    return {name: "" if name in changed else digest for name, (digest, _) in _seen.items()}
+    return {name: digest if _same(name, digest, written) else "" for name, (digest, written) in _seen.items()}
 
 
 def current(sources: Mapping[str, str]) -> bool:
